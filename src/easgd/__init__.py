@@ -1,0 +1,1 @@
+"""Elastic averaging for PyTorch."""

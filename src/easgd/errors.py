@@ -1,0 +1,28 @@
+"""The one kind of error that is the user's to mend.
+
+A `SettingError` is raised where a value enters the library, before anything has run. Its message is one line: the
+value, the bound, the remedy. The command line prints that line and exits with 2; everything else is a defect and
+keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SettingError(ValueError):
+    """A setting, a file or an argument that cannot be used as given."""
+
+
+def refuse(what: str, value: object, bound: str, remedy: str) -> SettingError:
+    """Build the one-line error: `what = value`, the bound it breaks, and what to write instead."""
+    return SettingError(f"{what} = {value}: {bound}; {remedy}")
+
+
+def unknown(what: str, value: str, known: Iterable[str]) -> SettingError:
+    """Build the error for a name that is not in a list, with the nearest name that is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(value, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    return SettingError(f"unknown {what} {value!r}: known are {', '.join(names)}; {hint}")
