@@ -1,1 +1,1 @@
-
+"""Where the center variable lives."""

@@ -1,1 +1,1 @@
-
+"""Who runs when: the interpreters of one worker loop."""

@@ -1,1 +1,1 @@
-
+"""Recipes: one per figure and table."""

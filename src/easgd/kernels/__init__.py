@@ -1,1 +1,1 @@
-
+"""Fused one-pass loops over memory."""

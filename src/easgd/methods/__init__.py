@@ -1,1 +1,1 @@
-
+"""The methods of the paper, one file each."""

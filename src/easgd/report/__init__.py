@@ -1,1 +1,1 @@
-
+"""Records into figures, tables and a page."""

@@ -1,1 +1,1 @@
-
+"""The paper's analysis as functions."""
