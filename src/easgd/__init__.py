@@ -1,1 +1,78 @@
-"""Elastic averaging for PyTorch."""
+"""Elastic averaging for PyTorch: p workers train replicas with their own optimizers, tied by a spring to a center.
+
+The system of Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD" (NIPS 2015).
+Names are imported when they are first used, so that `import easgd` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from easgd import theory as theory
+    from easgd.engines.simulate import CostModel, Fault, NonFiniteError, Simulation, Trajectory, simulate
+    from easgd.errors import SettingError
+    from easgd.methods import (
+        ADMM,
+        ASGD,
+        EAMSGD,
+        EASGD,
+        MSGD,
+        MVASGD,
+        SGD,
+        ADownpour,
+        Downpour,
+        MDownpour,
+        Method,
+        MVADownpour,
+        averaged,
+    )
+    from easgd.schedules import decay
+
+_HOMES = {
+    "easgd.methods": (
+        "ADMM ASGD EAMSGD EASGD MSGD MVASGD SGD ADownpour Downpour MDownpour MVADownpour Method averaged"
+    ),
+    "easgd.engines.simulate": "CostModel Fault NonFiniteError Simulation Trajectory simulate",
+    "easgd.errors": "SettingError",
+    "easgd.schedules": "decay",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "ADMM",
+    "ASGD",
+    "EAMSGD",
+    "EASGD",
+    "MSGD",
+    "MVASGD",
+    "SGD",
+    "ADownpour",
+    "CostModel",
+    "Downpour",
+    "Fault",
+    "MDownpour",
+    "MVADownpour",
+    "Method",
+    "NonFiniteError",
+    "SettingError",
+    "Simulation",
+    "Trajectory",
+    "averaged",
+    "decay",
+    "simulate",
+    "theory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in ("theory", "data", "models"):
+        return importlib.import_module(f"easgd.{name}")
+    raise AttributeError(f"module 'easgd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

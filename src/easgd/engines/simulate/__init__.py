@@ -1,0 +1,8 @@
+"""The simulator: real gradients, modelled time, one process."""
+
+from easgd.engines.simulate.api import Trajectory, simulate
+from easgd.engines.simulate.cost import CostModel
+from easgd.engines.simulate.engine import NonFiniteError, Simulation
+from easgd.engines.simulate.faults import Fault
+
+__all__ = ["CostModel", "Fault", "NonFiniteError", "Simulation", "Trajectory", "simulate"]

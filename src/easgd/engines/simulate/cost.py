@@ -1,0 +1,117 @@
+"""What things cost on the virtual clock.
+
+One record of seconds and bytes per second. Randomness enters only through `jitter`, drawn from each worker's own
+seeded generator. The two presets are calibrated on the paper's table of the wallclock time; `docs/simulator.md` shows
+the table beside what they give.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from easgd.errors import refuse, unknown
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds and bytes of one step and one exchange.
+
+    Args:
+        compute: seconds of one gradient and local step, for a worker of speed 1.
+        jitter: relative standard deviation of that time (log-normal, mean kept).
+        speeds: relative speed of each worker; those not listed have speed 1.
+        data: seconds a step waits for its batch.
+        data_sharing: relative growth of `data` with every further worker on the same loaders.
+        latency: seconds a message is under way, besides its bytes.
+        bandwidth: bytes per second of the link between a worker and the center, in each direction.
+        link_sharing: relative growth of the transfer time with every further worker on the same link.
+        service: seconds the center works on one exchange; exchanges queue up for it.
+        overlap: whether an exchange that does not wait for its answer hides behind the gradient.
+        protocol: "exchange" sends x and is answered with d, one round trip; "pull-push" is the paper's way for the
+            elastic methods: the worker waits for x̃ only, and sends d while it goes on.
+        message_bytes: bytes of one message, if not those of the vector that is simulated.
+    """
+
+    compute: float = 1.0
+    jitter: float = 0.1
+    speeds: tuple[float, ...] = ()
+    data: float = 0.0
+    data_sharing: float = 0.0
+    latency: float = 0.0
+    bandwidth: float = math.inf
+    link_sharing: float = 0.0
+    service: float = 0.0
+    overlap: bool = True
+    protocol: Literal["exchange", "pull-push"] = "exchange"
+    message_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("jitter", "data", "data_sharing", "latency", "link_sharing", "service"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise refuse(name, value, "a cost is finite and not negative", f"write {name}=0.0")
+        for name, value in (
+            ("compute", self.compute),
+            ("bandwidth", self.bandwidth),
+            *(("speed", s) for s in self.speeds),
+        ):
+            if not value > 0 or (name != "bandwidth" and value == math.inf):
+                raise refuse(name, value, "it must be positive", f"write {name}=1.0")
+        if self.protocol not in ("exchange", "pull-push"):
+            raise unknown("protocol", self.protocol, ("exchange", "pull-push"))
+
+    def compute_seconds(self, worker: int, rng: np.random.Generator) -> float:
+        """Draw the time of one gradient of this worker."""
+        speed = self.speeds[worker] if worker < len(self.speeds) else 1.0
+        if not self.jitter:
+            return self.compute / speed
+        # log-normal with mean 1 and relative deviation `jitter`
+        s2 = math.log1p(self.jitter**2)
+        return self.compute / speed * math.exp(math.sqrt(s2) * rng.standard_normal() - s2 / 2)
+
+    def data_seconds(self, workers: int) -> float:
+        """Time a step waits for its batch when this many workers share the loaders."""
+        return self.data * (1 + self.data_sharing * (workers - 1))
+
+    def transfer_seconds(self, size: int, workers: int) -> float:
+        """Time of one message of `size` bytes one way."""
+        return self.latency + size / self.bandwidth * (1 + self.link_sharing * (workers - 1))
+
+    @staticmethod
+    def preset(name: str) -> CostModel:
+        """Return a calibrated model: "paper-cifar" or "paper-imagenet"."""
+        if name not in PRESETS:
+            raise unknown("cost preset", name, PRESETS)
+        return PRESETS[name]
+
+
+# The paper's workers wait for their exchange (overlap=False). See docs/simulator.md for the fit and its misfit.
+PRESETS = {
+    "paper-cifar": CostModel(
+        compute=11.5 / 400,
+        jitter=0.05,
+        data=3.5e-3,
+        data_sharing=0.04,
+        bandwidth=1.0e9,
+        link_sharing=0.44,
+        service=0.2e-3,
+        overlap=False,
+        message_bytes=4 * 351_946,
+    ),
+    "paper-imagenet": CostModel(
+        compute=1266 / 1024,
+        jitter=0.05,
+        data=20e-3,
+        data_sharing=0.37,
+        bandwidth=6.0e9,
+        link_sharing=0.3,
+        service=10e-3,
+        overlap=False,
+        protocol="pull-push",
+        message_bytes=4 * 61_200_000,
+    ),
+}

@@ -1,0 +1,308 @@
+"""The simulator: every worker of a training run in one process, on a virtual clock.
+
+Gradients are real, time is modelled. `Simulation` holds the workers, the center and the clock, and the few operations
+that a schedule composes: the schedule alone decides who acts when. Nothing is random but the seeded jitter of the cost
+model, so two runs are equal bit for bit, and a run that was saved goes on with the same bits.
+
+It knows nothing of models or data: a gradient is a function of (x, worker, step).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.center.memory import MemoryCenter
+from easgd.engines.simulate.cost import CostModel
+from easgd.engines.simulate.faults import Fault, ranks
+from easgd.engines.simulate.gradients import Gradient, Gradients
+from easgd.engines.simulate.schedules import SCHEDULES
+from easgd.errors import refuse, unknown
+from easgd.flat import Replica
+from easgd.methods import Method
+from easgd.records import Event, Record, Step
+from easgd.worker import Worker
+
+ScheduleName = Literal["round-robin", "async", "sync"]
+OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+
+
+class NonFiniteError(ArithmeticError):
+    """A worker's variable is no longer finite, and the policy is to raise."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a worker's current step has cost so far, and what it waits for."""
+
+    began: float = 0.0
+    compute: float = 0.0
+    data: float = 0.0
+    communication: float = 0.0
+    waiting: float = 0.0
+    asked: bool = False
+    answered: bool = False
+    done_at: float | None = None
+    staleness: int | None = None
+    distance: float | None = None
+    bytes: int = 0
+    answer: Tensor | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """A worker on the virtual clock."""
+
+    worker: Worker
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    rng: np.random.Generator
+    alive: bool
+    slowness: float = 1.0
+    paused_until: float = 0.0
+    seen: int = 0
+    turn: Turn = field(default_factory=Turn)
+
+
+class Simulation:
+    """A training run on a virtual clock; see `easgd.simulate` for the arguments."""
+
+    def __init__(
+        self,
+        gradient: Gradient,
+        x0: Tensor,
+        method: Method,
+        *,
+        lr: float,
+        workers: int,
+        schedule: ScheduleName = "round-robin",
+        seed: int = 0,
+        cost: CostModel | str | None = None,
+        weight_decay: float = 0.0,
+        optimizer: OptimizerFactory | None = None,
+        scheduler: SchedulerFactory | None = None,
+        faults: Sequence[Fault] = (),
+        nonfinite: Literal["skip", "reset", "raise"] = "skip",
+        parallel: int = 1,
+        on_record: Callable[[Record], None] | None = None,
+    ) -> None:
+        method.check(workers, lr)
+        if schedule not in SCHEDULES:
+            raise unknown("schedule", schedule, SCHEDULES)
+        if getattr(method, "sync", False) and schedule != "sync":
+            raise refuse("schedule", schedule, f"{method.name}(sync=True) exchanges all at once", 'write "sync"')
+        if nonfinite not in ("skip", "reset", "raise"):
+            raise unknown("policy nonfinite", nonfinite, ("skip", "reset", "raise"))
+        self.method, self.launched, self.schedule_name = method, workers, schedule
+        self.cost = CostModel.preset(cost) if isinstance(cost, str) else cost or CostModel()
+        self.nonfinite = nonfinite
+        self.on_record = on_record or (lambda record: None)
+        self.gradients = Gradients(gradient, parallel)
+        self.center = MemoryCenter(x0.detach().reshape(-1), method)
+        self.time, self.ticks = 0.0, 0
+        self.faults = sorted(faults, key=lambda f: f.time)
+        make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
+        self.nodes = [self._node(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
+        size = self.cost.message_bytes
+        self.message_bytes = self.center.x.numel() * self.center.x.element_size() if size is None else size
+        self.schedule = SCHEDULES[schedule](self)
+
+    def _node(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> Node:
+        x = self.center.x.clone()  # all start from one point
+        optimizer = make([x])
+        return Node(
+            worker=Worker(rank, Replica([x], optimizer), self.method),
+            scheduler=scheduler(optimizer) if scheduler else None,
+            rng=np.random.default_rng([seed, rank]),
+            alive=rank < self.launched,
+        )
+
+    # running ---------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int, on_tick: Callable[[Simulation], None] | None = None) -> int:
+        """Advance by `steps` ticks (rounds, if synchronous); return how many were done before all workers died."""
+        for done in range(steps):
+            if not self.schedule.tick():
+                self.on_record(Event("stopped", self.time, None, "no worker is left"))
+                return done
+            self.ticks += 1
+            if on_tick is not None:
+                on_tick(self)
+        return steps
+
+    @property
+    def living(self) -> list[Node]:
+        """The workers that are alive, by rank."""
+        return [node for node in self.nodes if node.alive]
+
+    # what schedules compose ------------------------------------------------------------------------------------
+
+    def scale(self, node: Node) -> float:
+        """The exchange's scalar for this worker, with the workers alive now."""
+        living = sum(n.alive for n in self.nodes) or 1
+        return self.method.scale(node.worker.replica.lr, living, self.launched)
+
+    def begin(self, node: Node, now: float) -> bool:
+        """Open a turn; whether it begins with an exchange."""
+        node.worker.prepare()
+        node.turn = Turn(began=now, asked=node.worker.due)
+        return node.turn.asked
+
+    def serve(self, node: Node) -> None:
+        """The center answers this worker's message, atomically."""
+        message = node.worker.message()
+        self.observe(node)
+        self.answered(node, self.center.exchange(message, self.scale(node)))
+
+    def observe(self, node: Node) -> None:
+        """Note staleness, distance and bytes as the center sees the worker, before it answers."""
+        turn = node.turn
+        turn.staleness = self.center.version - node.seen
+        turn.distance = float(torch.dist(node.worker.local(), self.center.x))
+        turn.bytes += 2 * self.message_bytes
+
+    def answered(self, node: Node, answer: Tensor | None) -> None:
+        """Keep the answer; where there is none, the message was not finite and the policy decides."""
+        node.seen = self.center.version
+        node.turn.answer = answer
+        if answer is not None:
+            return
+        worker = node.worker
+        self.on_record(Event("refused", self.time, worker.rank, f"step {worker.clock}: not finite"))
+        if self.nonfinite == "raise":
+            raise NonFiniteError(f"worker {worker.rank}, step {worker.clock}: its variable is not finite")
+        if self.nonfinite == "reset":
+            worker.replica.reset_(self.center.x)
+            worker.slots = self.method.start(worker.replica)
+
+    def start_compute(self, node: Node) -> float:
+        """Draw what this step's data and gradient cost; return their sum."""
+        turn = node.turn
+        turn.data = self.cost.data_seconds(len(self.living))
+        turn.compute = self.cost.compute_seconds(node.worker.rank, node.rng) * node.slowness
+        return turn.data + turn.compute
+
+    def step(self, node: Node, now: float) -> Tensor | None:
+        """Gradient, optimizer, the rest of the exchange; return what the worker still pushes."""
+        worker, turn = node.worker, node.turn
+        clock = worker.clock
+        worker.prepare()
+        worker.replica.params[0].grad = self.gradients.take(worker)
+        worker.replica.optimizer.step()
+        worker.replica.params[0].grad = None
+        push = worker.finish(turn.answer)
+        turn.answer = None
+        if node.scheduler is not None:
+            node.scheduler.step()
+        self.on_record(
+            Step(
+                worker.rank, clock, now, turn.compute, turn.data, turn.communication, turn.waiting,
+                turn.staleness, turn.distance, turn.bytes,
+            )
+        )  # fmt: skip
+        if self.method.sequential and push is not None:
+            self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
+            return None
+        return push
+
+    def exchange_seconds(self, participants: int) -> tuple[float, float]:
+        """Time up to the center and time back, for one message among this many workers."""
+        full = self.cost.transfer_seconds(self.message_bytes, participants)
+        pulls = self.cost.protocol == "pull-push" and self.method.answers_with == "difference"
+        return (self.cost.latency if pulls else full), full
+
+    def next_fault(self, until: float) -> Fault | None:
+        """Take the next fault that is due by `until`."""
+        return self.faults.pop(0) if self.faults and self.faults[0].time <= until else None
+
+    def strike(self, fault: Fault) -> None:
+        """Let a fault happen to its worker."""
+        node = self.nodes[fault.worker]
+        self.on_record(Event(fault.what, fault.time, fault.worker, f"{fault.amount:g}" if fault.amount else ""))
+        if fault.what == "death":
+            node.alive = False
+            self.gradients.drop(node.worker)
+        elif fault.what == "join" and not node.alive:
+            node.alive = True
+            node.paused_until, node.slowness, node.seen = 0.0, 1.0, self.center.version
+            node.worker.join(self.center.x)
+        elif fault.what == "pause":
+            node.paused_until = fault.time + fault.amount
+        elif fault.what == "slow":
+            node.slowness = fault.amount
+        if fault.what in ("death", "join"):
+            scale = f"scale {self.scale(node):.6g}" if self.living else ""
+            self.on_record(Event("workers", fault.time, None, f"{len(self.living)} alive, {scale}"))
+
+    # saving ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future of the run."""
+        function = self.gradients.function
+        return {
+            "method": repr(self.method),
+            "schedule_name": self.schedule_name,
+            "time": self.time,
+            "ticks": self.ticks,
+            "center": self.center.state_dict(),
+            "nodes": [_node_state(node) for node in self.nodes],
+            "faults": len(self.faults),
+            "schedule": self.schedule.state_dict(),
+            "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; the settings must be those it was saved with."""
+        for name, mine in (("method", repr(self.method)), ("schedule_name", self.schedule_name)):
+            if state[name] != mine:
+                raise refuse(name, mine, f"the state was saved with {state[name]}", "give the same settings")
+        if len(state["nodes"]) != len(self.nodes) or state["center"]["slots"]["x"].shape != self.center.x.shape:
+            saved = f"{len(state['nodes'])} workers of {state['center']['slots']['x'].numel()} parameters"
+            raise refuse("workers", len(self.nodes), f"the state holds {saved}", "give the same settings")
+        self.time, self.ticks = state["time"], state["ticks"]
+        self.center.load_state_dict(state["center"])
+        for node, saved in zip(self.nodes, state["nodes"], strict=True):
+            _load_node(node, saved)
+        self.faults = self.faults[len(self.faults) - state["faults"] :]
+        self.schedule.load_state_dict(state["schedule"])
+        if state["gradient"] is not None:
+            self.gradients.function.load_state_dict(state["gradient"])  # type: ignore[attr-defined]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to one file, atomically."""
+        checkpoint.save(path, self.state_dict())
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file that `save` wrote."""
+        self.load_state_dict(checkpoint.load(path))
+
+
+TURN_FIELDS = tuple(Turn.__dataclass_fields__)
+NODE_FIELDS = ("alive", "slowness", "paused_until", "seen")
+
+
+def _node_state(node: Node) -> dict[str, Any]:
+    return {
+        **{name: getattr(node, name) for name in NODE_FIELDS},
+        "worker": node.worker.state_dict(),
+        "scheduler": node.scheduler.state_dict() if node.scheduler else None,
+        "rng": node.rng.bit_generator.state,
+        "turn": {name: getattr(node.turn, name) for name in TURN_FIELDS},
+    }
+
+
+def _load_node(node: Node, state: dict[str, Any]) -> None:
+    for name in NODE_FIELDS:
+        setattr(node, name, state[name])
+    node.worker.load_state_dict(state["worker"])
+    if node.scheduler is not None:
+        node.scheduler.load_state_dict(state["scheduler"])
+    node.rng.bit_generator.state = state["rng"]
+    node.turn = Turn(**state["turn"])

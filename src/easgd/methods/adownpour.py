@@ -1,0 +1,22 @@
+"""ADOWNPOUR: DOWNPOUR evaluated at the mean of its center over time (NIPS 2015, section 5).
+
+    z_{t+1} = (1 − 1/(t+1)) z_t + x̃_t/(t+1)
+
+A time average around DOWNPOUR, from the very beginning; see `Method` for the master's clock t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from easgd.methods.downpour import Downpour
+
+
+@dataclass(frozen=True)
+class ADownpour(Downpour):
+    """DOWNPOUR with the plain mean of the center over its updates."""
+
+    name: ClassVar[str] = "ADOWNPOUR"
+
+    average: float | Literal["mean"] | None = "mean"

@@ -1,0 +1,187 @@
+"""What a method is: the mathematics of an exchange, on flat vectors.
+
+A method knows no clock, no process and no I/O. The local step belongs to `torch.optim`; a method says what a worker
+sends when τ divides its clock, what the center makes of it, and what the worker does with the answer:
+
+    worker   message = send(replica)            at the top of the loop, when τ divides tⁱ
+    center   d = propose(x̃, message, scale)     elementwise, so any stripe or shard of x̃ can do its part alone
+             update_(x̃, d, version)             one center update, the average z first; the master's clock ticks
+             answer: d, or the new x̃            (`answers_with`)
+    worker   receive(answer)                    before the gradient, if the method waits for it
+             … gradient and optimizer step …
+             push = finish(answer)              after the step; what it returns goes to the center, unanswered
+
+Synchronously, all messages meet the same x̃: every d is proposed first and their sum is absorbed once. So the
+asynchronous exchange is the synchronous one with a single participant, and each rule is written once.
+
+Any method can keep a time average z of its center (section 5; Lemmas 2 and 3), and is then evaluated there:
+
+    z_{t+1} = (1 − a_{t+1}) z_t + a_{t+1} x̃_t,   z_0 = x̃_0,   a_{t+1} = 1/(t+1) or a constant
+
+t is the master's clock: it counts center updates, not worker steps. z takes x̃_t, the value *before* the update, so
+z_1 = x̃_0.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, ABCMeta
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from easgd.errors import SettingError, refuse
+from easgd.flat import Replica
+from easgd.kernels import add_, average_
+
+Slots = dict[str, Tensor]
+"""A worker's or the center's vectors by name. At the center `"x"` is x̃; beside it lie `velocity`, `average`."""
+
+
+class UnknownSettingError(SettingError, TypeError):
+    """A keyword that the method does not have."""
+
+
+class _CheckedCall(ABCMeta):
+    """Turns an unknown keyword into an error that says what to write instead."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]  # type: ignore[misc]
+        extra = [name for name in kwargs if name not in known]
+        if extra:
+            name, method = extra[0], cls.__name__
+            remedy = f"it takes {', '.join(known) or 'no settings'}"
+            if name == "momentum":
+                with_momentum = {"EASGD": "EAMSGD", "Downpour": "MDownpour", "SGD": "MSGD"}.get(method)
+                remedy = f"write {with_momentum}(momentum={kwargs[name]})" if with_momentum else remedy
+            raise UnknownSettingError(f"{name} = {kwargs[name]}: {method} has no {name}; {remedy}")
+        return super().__call__(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Method(ABC, metaclass=_CheckedCall):
+    """Base of every method: a frozen record of settings with the pure functions of the exchange."""
+
+    name: ClassVar[str]
+    waits: ClassVar[bool] = False
+    """Whether the gradient needs the answer. If not, the exchange hides behind the gradient, exactly."""
+    answers_with: ClassVar[Literal["difference", "center"]] = "center"
+    sequential: ClassVar[bool] = False
+    """Whether the method is for one worker, whose own variable is the center."""
+
+    period: int = 1
+    average: float | Literal["mean"] | None = field(default=None, kw_only=True)
+    """The time average z beside the center: "mean" for a = 1/(t+1), a number for a constant a, None for none."""
+
+    def __post_init__(self) -> None:
+        """Check the settings that all methods share."""
+        if isinstance(self.period, bool) or not isinstance(self.period, int) or self.period < 1:
+            raise refuse("period", self.period, "the communication period τ is a whole number ≥ 1", "write period=1")
+        if self.sequential and self.period != 1:
+            raise refuse("period", self.period, f"{self.name} is sequential and exchanges nothing", "leave it out")
+        check_average(self.average)
+
+    # settings that variants override -------------------------------------------------------------------------
+
+    @property
+    def delta(self) -> float:
+        """The momentum δ of the *local* step (0 where the local step has none)."""
+        return 0.0
+
+    def averaging_rate(self, version: int) -> float | None:
+        """a_{t+1} of center update t = `version`; None if no average is kept."""
+        return 1 / (version + 1) if self.average == "mean" else self.average
+
+    @property
+    def keeps_average(self) -> bool:
+        """Whether a time average z of the center is kept, and evaluated in its place."""
+        return self.averaging_rate(0) is not None
+
+    def scale(self, lr: float, living: int, launched: int) -> float:
+        """The scalar of the exchange: α for the elastic methods, 1/p for ADMM, 1 for the others."""
+        return 1.0
+
+    def optimizer(self, params: list[Tensor], lr: float, weight_decay: float = 0.0) -> torch.optim.Optimizer:
+        """The local optimizer that makes this the paper's method. l₂ is in the gradient, hence in v (λ/2‖x‖²)."""
+        return torch.optim.SGD(
+            params, lr=lr, momentum=self.delta, nesterov=self.delta > 0, weight_decay=weight_decay, foreach=False
+        )
+
+    def check(self, workers: int, lr: float | None = None) -> None:
+        """Refuse a number of workers, or a rate that follows from it, with which the method is undefined."""
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise refuse("workers", workers, "at least one worker must train", "write workers=1 or more")
+        if self.sequential and workers != 1:
+            raise refuse("workers", workers, f"{self.name} is sequential (p = 1)", "write workers=1")
+        if lr is not None and not (lr >= 0 and lr < float("inf")):
+            raise refuse("lr", lr, "the learning rate η is finite and not negative", "write lr=0.01")
+
+    def describe(self, workers: int | None = None, lr: float | None = None) -> str:
+        """Return the settings as used, in one line."""
+        average = f"a = {self.average:g}" if isinstance(self.average, float) else self.average
+        return f"{self.name}: τ = {self.period}{f', average of the center: {average}' if average else ''}"
+
+    # the worker's side ---------------------------------------------------------------------------------------
+
+    def start(self, replica: Replica) -> Slots:
+        """The worker's own vectors beside x, at its first step or after it joined."""
+        return {}
+
+    def local(self, replica: Replica) -> Tensor:
+        """The paper's local variable xⁱ (may share the replica's memory)."""
+        return replica.read()
+
+    def send(self, replica: Replica, state: Slots) -> Tensor | None:
+        """The message of an exchange; None asks for x̃ without changing it."""
+        return None
+
+    def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:
+        """Take the answer before the gradient (only where the method `waits`)."""
+
+    def finish(self, replica: Replica, state: Slots, answer: Tensor) -> Tensor | None:
+        """Complete the exchange after the local step; return what the center must still add, if anything."""
+        return None
+
+    # the center's side: elementwise, on any part of the vectors ------------------------------------------------
+
+    def center_slots(self, x: Tensor) -> Slots:
+        """The center's vectors for the start value x."""
+        return {"x": x.clone(), **({"average": x.clone()} if self.keeps_average else {})}
+
+    def propose(self, center: Slots, message: Tensor, scale: float) -> Tensor:
+        """The change d that one message asks for."""
+        return message
+
+    def update_(self, center: Slots, d: Tensor, version: int) -> None:
+        """Update number `version` of the center, counted from 0: x̃_t enters z, then d enters x̃."""
+        if (a := self.averaging_rate(version)) is not None:
+            average_(center["average"], center["x"], a)
+        self.absorb_(center, d)
+
+    def absorb_(self, center: Slots, d: Tensor) -> None:
+        """x̃ ← x̃ + d, or what the method makes of d."""
+        add_(center["x"], d)
+
+
+M = TypeVar("M", bound=Method)
+
+
+def averaged(method: M, rate: float | None = None) -> M:
+    """Return the same method, keeping the time average of its center: the plain mean, or a moving one of this rate."""
+    return replace(method, average="mean" if rate is None else rate)
+
+
+def check_average(average: object) -> None:
+    """Refuse an average that is neither "mean" nor a constant in (0, 1]."""
+    if average is None or average == "mean":
+        return
+    if isinstance(average, bool) or not isinstance(average, int | float) or not 0 < average <= 1:
+        raise refuse("average", average, 'it is "mean" or a constant rate a in (0, 1]', 'write average="mean" or 0.001')
+
+
+def check_rate(rate: object) -> None:
+    """Refuse a constant averaging rate outside (0, 1]."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        raise refuse("rate", rate, "the averaging rate a must lie in (0, 1]", "write rate=0.001")

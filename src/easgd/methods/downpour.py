@@ -1,0 +1,41 @@
+"""DOWNPOUR (Dean et al., NIPS 2012) as in the EASGD paper's supplement, Algorithm 3.
+
+When τ divides the worker's clock, *before* the gradient:
+
+    x̃ ← x̃ + vⁱ;  xⁱ ← x̃;  vⁱ ← 0
+
+and at every step xⁱ ← xⁱ − ηg(xⁱ), vⁱ ← vⁱ − ηg(xⁱ) with the same g. Between two exchanges both move by the same
+amounts, so vⁱ = xⁱ − pulled, where `pulled` is the x̃ that was taken last: any local optimizer fits, and for plain
+SGD it is the paper's v. The very first exchange has nothing to push: it is a pull, not a center update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from easgd.flat import Replica
+from easgd.methods.base import Method, Slots
+
+
+@dataclass(frozen=True)
+class Downpour(Method):
+    """Push the accumulated change, pull the center, go on from it.
+
+    Args:
+        period: τ, local steps between two exchanges (the paper finds every τ ≥ 16 unstable).
+    """
+
+    name: ClassVar[str] = "DOWNPOUR"
+    waits: ClassVar[bool] = True
+
+    def send(self, replica: Replica, state: Slots) -> Tensor | None:
+        """v = x − pulled; nothing before the first pull."""
+        return replica.read() - state["pulled"] if "pulled" in state else None
+
+    def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:
+        """xⁱ ← x̃; v ← 0."""
+        replica.write_(answer)
+        state["pulled"] = answer

@@ -1,0 +1,84 @@
+"""What every engine writes down: one record per local step, one per remarkable event.
+
+The simulator fills the times from its virtual clock, the other engines from real ones; the fields mean the same, so
+that one report reads all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Step:
+    """One local step of one worker.
+
+    Times are seconds of this step alone. `communication` is the part of the exchange that the worker could not hide
+    behind its gradient; `waiting` is time lost to others: the center's queue, a barrier, a turn, a pause.
+    `staleness` (center updates since this worker's last exchange) and `distance` (‖xⁱ − x̃‖ when the center answered)
+    are known only in a step that exchanged, and None in the others.
+    """
+
+    worker: int
+    clock: int
+    time: float
+    compute: float
+    data: float
+    communication: float
+    waiting: float
+    staleness: int | None = None
+    distance: float | None = None
+    bytes: int = 0
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the record as one line of records.jsonl holds it."""
+        return {"event": "step", **asdict(self)}
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that is not a step: a death, a join, a refused exchange, a changed moving rate."""
+
+    event: str
+    time: float
+    worker: int | None
+    detail: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the record as one line of records.jsonl holds it."""
+        return asdict(self)
+
+
+Record = Step | Event
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where a worker's time went, in the form of the paper's table: compute / data / communication.
+
+    The paper counts the queue at the parameter server as communication; `communication` here includes `waiting`.
+    """
+
+    steps: int
+    compute: float
+    data: float
+    communication: float
+    waiting: float
+
+    def __str__(self) -> str:
+        return f"{self.compute:.4g}/{self.data:.4g}/{self.communication:.4g}"
+
+
+def breakdown(records: Iterable[Record], worker: int | None = None) -> Breakdown:
+    """Sum the time of one worker, or the mean over workers, as in the paper's table of the wallclock time."""
+    chosen = [r for r in records if isinstance(r, Step) and (worker is None or r.worker == worker)]
+    workers = len({r.worker for r in chosen}) or 1
+    waiting = sum(r.waiting for r in chosen) / workers
+    return Breakdown(
+        steps=len(chosen) // workers,
+        compute=sum(r.compute for r in chosen) / workers,
+        data=sum(r.data for r in chosen) / workers,
+        communication=sum(r.communication for r in chosen) / workers + waiting,
+        waiting=waiting,
+    )
