@@ -59,23 +59,23 @@ class Replica:
     def _index(self, param: Tensor) -> int:
         return next(i for i, p in enumerate(self.params) if p is param)
 
-    @torch.no_grad()
     def write_(self, x: Tensor) -> None:
         """Set the parameters to the vector x."""
         if self._flat is not None:
             self._flat.copy_(x)
             return
-        for p, piece in zip(self.params, torch.split(x, self.sizes), strict=True):
-            p.copy_(piece.view_as(p))
+        with torch.no_grad():
+            for p, piece in zip(self.params, torch.split(x, self.sizes), strict=True):
+                p.copy_(piece.view_as(p))
 
-    @torch.no_grad()
     def add_(self, d: Tensor, alpha: float = 1.0) -> None:
         """Move the parameters by alpha·d."""
         if self._flat is not None:
             self._flat.add_(d, alpha=alpha)
             return
-        for p, piece in zip(self.params, torch.split(d, self.sizes), strict=True):
-            p.add_(piece.view_as(p), alpha=alpha)
+        with torch.no_grad():
+            for p, piece in zip(self.params, torch.split(d, self.sizes), strict=True):
+                p.add_(piece.view_as(p), alpha=alpha)
 
     def follow_rate(self) -> None:
         """Keep the paper's velocity when the learning rate changes.

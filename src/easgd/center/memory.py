@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,4 +99,4 @@ class MemoryCenter:
 
 def finite(message: Tensor) -> bool:
     """Whether every element is finite. The sum settles it in one pass; only an overflowing one needs a second look."""
-    return bool(torch.isfinite(message.sum())) or bool(torch.isfinite(message).all())
+    return math.isfinite(message.sum().item()) or bool(torch.isfinite(message).all())

@@ -106,7 +106,7 @@ class Simulation:
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
         self.center = MemoryCenter(x0.detach().reshape(-1), method)
-        self.time, self.ticks = 0.0, 0
+        self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.nodes = [self._node(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
@@ -146,8 +146,7 @@ class Simulation:
 
     def scale(self, node: Node) -> float:
         """The exchange's scalar for this worker, with the workers alive now."""
-        living = sum(n.alive for n in self.nodes) or 1
-        return self.method.scale(node.worker.replica.lr, living, self.launched)
+        return self.method.scale(node.worker.replica.lr, self.alive or 1, self.launched)
 
     def begin(self, node: Node, now: float) -> bool:
         """Open a turn; whether it begins with an exchange."""
@@ -185,7 +184,7 @@ class Simulation:
     def start_compute(self, node: Node) -> float:
         """Draw what this step's data and gradient cost; return their sum."""
         turn = node.turn
-        turn.data = self.cost.data_seconds(len(self.living))
+        turn.data = self.cost.data_seconds(self.alive)
         turn.compute = self.cost.compute_seconds(node.worker.rank, node.rng) * node.slowness
         return turn.data + turn.compute
 
@@ -238,8 +237,8 @@ class Simulation:
         elif fault.what == "slow":
             node.slowness = fault.amount
         if fault.what in ("death", "join"):
-            scale = f"scale {self.scale(node):.6g}" if self.living else ""
-            self.on_record(Event("workers", fault.time, None, f"{len(self.living)} alive, {scale}"))
+            self.alive = len(self.living)
+            self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(node):.6g}"))
 
     # saving ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +269,7 @@ class Simulation:
         self.center.load_state_dict(state["center"])
         for node, saved in zip(self.nodes, state["nodes"], strict=True):
             _load_node(node, saved)
+        self.alive = len(self.living)
         self.faults = self.faults[len(self.faults) - state["faults"] :]
         self.schedule.load_state_dict(state["schedule"])
         if state["gradient"] is not None:

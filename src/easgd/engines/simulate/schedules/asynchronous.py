@@ -82,7 +82,7 @@ class Asynchronous:
     def _begin(self, node: Node) -> None:
         sim = self.sim
         if sim.begin(node, sim.time):
-            up, _ = sim.exchange_seconds(len(sim.living))
+            up, _ = sim.exchange_seconds(sim.alive)
             self._post(sim.time + up, ARRIVE, node)
             if sim.method.waits or not sim.cost.overlap:
                 return
@@ -108,7 +108,7 @@ class Asynchronous:
             sim.center.push(self.parcels.pop(number), sim.scale(node))
             return
         sim.serve(node)
-        _, down = sim.exchange_seconds(len(sim.living))
+        _, down = sim.exchange_seconds(sim.alive)
         self._post(sim.time + down, REPLY, node)
 
     def _reply(self, node: Node) -> None:
@@ -141,7 +141,7 @@ class Asynchronous:
         push = sim.step(node, sim.time)
         self.stepped = True
         if push is not None:
-            up = sim.cost.transfer_seconds(sim.message_bytes, len(sim.living))
+            up = sim.cost.transfer_seconds(sim.message_bytes, sim.alive)
             self.parcels[self._post(sim.time + up, PUSH_ARRIVE, node)] = push
         self._begin(node)
 
