@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as fn
 from torch import nn
 
 from easgd.models import Dropout, build, cifar, digits_conv, digits_mlp, imagenet, seed_dropout
@@ -47,15 +47,15 @@ def test_cifar_is_the_function_written_out_in_the_papers_order():
     w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = [p.detach().clone().requires_grad_() for p in net.parameters()]
     images = torch.rand(4, 3, 28, 28, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([1, 0, 9, 4])
-    h = F.max_pool2d(F.relu(F.conv2d(images, w1, b1)), 2)
-    h = F.max_pool2d(F.relu(F.conv2d(h, w2, b2)), 2)
-    h = F.relu(F.conv2d(h, w3, b3))
+    h = fn.max_pool2d(fn.relu(fn.conv2d(images, w1, b1)), 2)
+    h = fn.max_pool2d(fn.relu(fn.conv2d(h, w2, b2)), 2)
+    h = fn.relu(fn.conv2d(h, w3, b3))
     assert h.shape == (4, 64, 2, 2)
-    expected = F.linear(F.relu(F.linear(h.flatten(1), w4, b4)), w5, b5)
+    expected = fn.linear(fn.relu(fn.linear(h.flatten(1), w4, b4)), w5, b5)
     logits = net(images)
     torch.testing.assert_close(logits, expected)
-    F.cross_entropy(expected, labels).backward()
-    F.cross_entropy(logits, labels).backward()
+    fn.cross_entropy(expected, labels).backward()
+    fn.cross_entropy(logits, labels).backward()
     torch.testing.assert_close(next(net.parameters()).grad, w1.grad)
 
 
@@ -70,7 +70,7 @@ def test_imagenet_runs_forward_and_backward_at_221():
     assert all((b == 0.1).all() for b in biases)
     logits = net(torch.rand(2, 3, 221, 221))
     assert logits.shape == (2, 1000)
-    F.cross_entropy(logits, torch.tensor([0, 999])).backward()
+    fn.cross_entropy(logits, torch.tensor([0, 999])).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in net.parameters())
 
 

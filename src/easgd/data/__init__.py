@@ -1,1 +1,39 @@
-"""Data sets as memory-mapped files, the paper's sampling, preprocessing."""
+"""Data sets as memory-mapped files, the paper's sampling, preprocessing.
+
+Names are imported on first use, so that `import easgd.data` does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from easgd.data.digits import make_digits as make_digits
+    from easgd.data.format import ImageFile as ImageFile
+    from easgd.data.store import available as available
+    from easgd.data.store import home as home
+    from easgd.data.store import load as load
+    from easgd.data.store import path_of as path_of
+    from easgd.data.synthetic import make_synthetic as make_synthetic
+    from easgd.data.write import Writer as Writer
+
+_ROOMS = {
+    "digits": ("make_digits",),
+    "format": ("ImageFile",),
+    "store": ("available", "home", "load", "path_of"),
+    "synthetic": ("make_synthetic",),
+    "write": ("Writer",),
+}
+_HOME = {name: module for module, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)

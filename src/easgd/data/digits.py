@@ -1,0 +1,38 @@
+"""The embedded set: 1,797 handwritten digits of 8×8 grey pixels, from scikit-learn (UCI, Alpaydin and Kaynak, 1998).
+
+It needs no network and takes a second, so it is the default of demos and tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from easgd.data.store import path_of
+from easgd.data.write import Writer
+
+# Every fifth image of a class is a test image.
+_TEST_EVERY = 5
+
+
+def make_digits() -> list[Path]:
+    """Write digits-train (1,433 images) and digits-test (364); return their paths."""
+    from sklearn.datasets import load_digits
+
+    data, labels = load_digits(return_X_y=True)
+    # Pixels are 0..16; 16 becomes 255, so that the pipeline's division by 255 gives [0, 1] again.
+    images = np.rint(data.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    position = np.zeros(len(labels), np.int64)
+    for digit in range(10):
+        position[labels == digit] = np.arange((labels == digit).sum())
+    test = position % _TEST_EVERY == 0
+    paths = []
+    for split, rows in (("train", ~test), ("test", test)):
+        paths.append(path_of("digits", split))
+        names = [str(digit) for digit in range(10)]
+        with Writer(
+            paths[-1], name="digits", split=split, classes=names, channels=1, shape=(8, 8), source="scikit-learn"
+        ) as out:
+            out.add_many(images[rows], labels[rows])
+    return paths

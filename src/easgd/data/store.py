@@ -1,0 +1,43 @@
+"""Where data sets live on this machine, and how one is opened by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from easgd.data.format import SUFFIX, ImageFile
+from easgd.errors import refuse
+
+
+def home() -> Path:
+    """Return the folder of all data sets: `$EASGD_DATA`, or `~/.cache/easgd`."""
+    named = os.environ.get("EASGD_DATA")
+    return Path(named) if named else Path.home() / ".cache" / "easgd"
+
+
+def path_of(name: str, split: str = "train") -> Path:
+    """Return where the data set `name` keeps its `split`."""
+    return home() / f"{name}-{split}{SUFFIX}"
+
+
+def load(name: str = "digits", split: str = "train") -> ImageFile:
+    """Open a data set by its name, or by the path of its file; digits are made on the spot if they are missing.
+
+    Raises a `SettingError` that says how to get it if it is not there.
+    """
+    path = Path(name) if name.endswith(SUFFIX) else path_of(name, split)
+    if not path.exists():
+        if name == "digits":
+            from easgd.data.digits import make_digits
+
+            make_digits()
+        else:
+            known = ", ".join(available()) or "none"
+            raise refuse("data set", f"{name}-{split}", f"not found (here: {known})", f"run `easgd data make {name}`")
+    return ImageFile(path)
+
+
+def available() -> list[str]:
+    """Return the names of the data sets of this machine, as `name-split`."""
+    folder = home()
+    return sorted(p.name.removesuffix(SUFFIX) for p in folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
