@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from easgd import theory as theory
-    from easgd.engines.simulate import CostModel, Fault, NonFiniteError, Simulation, Trajectory, simulate
+    from easgd.engines.simulate import CostModel, Fault, ModelGradient, NonFiniteError, Simulation, Trajectory, simulate
     from easgd.errors import SettingError
     from easgd.methods import (
         ADMM,
@@ -34,7 +34,7 @@ _HOMES = {
     "easgd.methods": (
         "ADMM ASGD EAMSGD EASGD MSGD MVASGD SGD ADownpour Downpour MDownpour MVADownpour Method averaged"
     ),
-    "easgd.engines.simulate": "CostModel Fault NonFiniteError Simulation Trajectory simulate",
+    "easgd.engines.simulate": "CostModel Fault ModelGradient NonFiniteError Simulation Trajectory simulate",
     "easgd.errors": "SettingError",
     "easgd.schedules": "decay",
 }
@@ -55,6 +55,7 @@ __all__ = [
     "MDownpour",
     "MVADownpour",
     "Method",
+    "ModelGradient",
     "NonFiniteError",
     "SettingError",
     "Simulation",

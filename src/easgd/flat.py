@@ -2,6 +2,9 @@
 
 `Replica` reads and moves the parameters that an optimizer trains. The tensors stay the user's: nothing is replaced,
 only read and changed in place. A single flat parameter, as in the simulator, is used without a copy.
+
+`pack` goes the other way, for a model that is ours to rearrange: its parameters and their gradients become views of
+two vectors, so that many virtual workers can take turns with one model.
 """
 
 from __future__ import annotations
@@ -110,3 +113,25 @@ class Replica:
         self.write_(x)
         self.optimizer.state.clear()
         self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+
+
+def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
+    """Lay a module's parameters, and their gradients, out in one vector each; return (parameters, gradients).
+
+    Shapes and memory formats are kept. Accumulate into the gradients (`backward`), and zero the vector, not `.grad`.
+    """
+    params = list(module.parameters())
+    x = torch.cat([_storage_order(p.detach()) for p in params])
+    g = torch.zeros_like(x)
+    at = 0
+    for p in params:
+        size, stride, n = p.size(), p.stride(), p.numel()
+        p.data = x.as_strided(size, stride, at)
+        p.grad = g.as_strided(size, stride, at)
+        at += n
+    return x, g
+
+
+def _storage_order(tensor: Tensor) -> Tensor:
+    """The elements in the order of memory, which for `channels_last` is not that of the indices."""
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())

@@ -113,6 +113,6 @@ PRESETS = {
         service=2e-3,
         overlap=False,
         protocol="pull-push",
-        message_bytes=245_000_000,
+        message_bytes=4 * 61_128_808,
     ),
 }

@@ -43,7 +43,11 @@ class Gradients:
             key = (worker.rank, worker.incarnation, worker.clock)
             if key not in self._ahead:
                 x = worker.replica.read()
-                self._ahead[key] = self._pool.submit(self.function, x, worker.rank, worker.clock)
+                self._ahead[key] = self._pool.submit(self._call, x, worker.rank, worker.clock)
+
+    def _call(self, x: Tensor, rank: int, clock: int) -> Tensor:
+        # A function may reuse the memory it answers in; what waits for its step must be a copy.
+        return self.function(x, rank, clock).clone()
 
     def take(self, worker: Worker) -> Tensor:
         """Return the gradient of this worker's step."""

@@ -1,0 +1,83 @@
+"""Bad input: one line with the value, the bound and what to write instead."""
+
+import pytest
+import torch
+
+import easgd
+from easgd.errors import SettingError
+
+ONE = torch.ones(1)
+
+
+def simulate(method=None, **kwargs):
+    kwargs = {"lr": 0.1, "workers": 2, "steps": 1, **kwargs}
+    return easgd.simulate(lambda x, w, s: x, ONE, method or easgd.EASGD(), **kwargs)
+
+
+BAD = {
+    "period 0": (lambda: easgd.EASGD(period=0), "period = 0", "write period=1"),
+    "period 2.5": (lambda: easgd.Downpour(period=2.5), "period = 2.5", "write period=1"),
+    "beta and rho": (lambda: easgd.EASGD(beta=0.9, rho=1.0), "beta = 0.9 and rho = 1.0", "exactly one"),
+    "all three": (lambda: easgd.EAMSGD(beta=1, rho=1, moving_rate=0.1), "moving_rate = 0.1", "exactly one"),
+    "alpha 1": (lambda: easgd.EASGD(moving_rate=1.0), "moving_rate = 1.0", "write moving_rate="),
+    "alpha 0": (lambda: easgd.EASGD(moving_rate=0.0), "moving_rate = 0.0", "write beta=0.9"),
+    "negative rho": (lambda: easgd.EASGD(rho=-1), "rho = -1", "write"),
+    "beta too large": (lambda: simulate(easgd.EASGD(beta=2.0)), "beta = 2.0", "write beta below 2"),
+    "rho too large": (lambda: simulate(easgd.EASGD(rho=20), lr=0.1), "rho = 20", "write rho below 10"),
+    "momentum 1": (lambda: easgd.EAMSGD(momentum=1.0), "momentum = 1.0", "write momentum=0.99"),
+    "easgd momentum": (lambda: easgd.EASGD(momentum=0.9), "momentum = 0.9", "write EAMSGD(momentum=0.9)"),
+    "sgd momentum": (lambda: easgd.SGD(momentum=0.9), "momentum = 0.9", "write MSGD(momentum=0.9)"),
+    "downpour momentum": (lambda: easgd.Downpour(momentum=0.9), "momentum = 0.9", "write MDownpour(momentum=0.9)"),
+    "unknown": (lambda: easgd.ASGD(tau=3), "tau = 3", "it takes period, average"),
+    "mdownpour period": (lambda: easgd.MDownpour(period=4), "period = 4", "write period=1"),
+    "sgd period": (lambda: easgd.SGD(period=4), "period = 4", "leave it out"),
+    "admm rho": (lambda: easgd.ADMM(0.0), "rho = 0.0", "write rho=1.0"),
+    "average": (lambda: easgd.averaged(easgd.EASGD(), 2.0), "average = 2.0", 'write average="mean"'),
+    "rate": (lambda: easgd.MVADownpour(rate=0.0), "rate = 0.0", "write rate=0.001"),
+    "workers 0": (lambda: simulate(workers=0), "workers = 0", "write workers=1"),
+    "workers of sgd": (lambda: simulate(easgd.SGD(), workers=4), "workers = 4", "write workers=1"),
+    "lr": (lambda: simulate(lr=-0.1), "lr = -0.1", "write lr=0.01"),
+    "steps": (lambda: simulate(steps=-1), "steps = -1", "write steps=100"),
+    "schedule": (lambda: simulate(schedule="asynch"), "unknown schedule 'asynch'", "did you mean 'async'?"),
+    "sync schedule": (lambda: simulate(easgd.EASGD(sync=True)), "schedule = round-robin", 'write "sync"'),
+    "preset": (lambda: simulate(cost="paper-cifr"), "unknown cost preset", "did you mean 'paper-cifar'?"),
+    "latency": (lambda: easgd.CostModel(latency=-1), "latency = -1", "write latency=0.0"),
+    "compute": (lambda: easgd.CostModel(compute=0), "compute = 0", "write compute=1.0"),
+    "fault": (lambda: easgd.Fault(0, 1.0, "explode"), "unknown fault 'explode'", "choose one"),
+    "pause": (lambda: easgd.Fault(0, 1.0, "pause"), "amount = 0.0", "write amount=10.0"),
+    "fault's worker": (lambda: simulate(faults=[easgd.Fault(5, 1.0, "death")]), "worker = 5", "write a join"),
+    "gamma": (lambda: easgd.decay(-1), "gamma = -1", "write gamma="),
+    "nonfinite": (lambda: simulate(nonfinite="ignore"), "unknown policy nonfinite 'ignore'", "choose one"),
+    "unstable lr": (lambda: simulate(lr=0.3, curvature=10.0), "lr = 0.3", "write lr below 0.2"),
+    "unstable alpha": (
+        lambda: simulate(easgd.EASGD(moving_rate=0.9), lr=0.1, curvature=10.0), "moving_rate = 0.9", "write moving_rate below 0.66",
+    ),
+    "unstable sync": (
+        lambda: simulate(easgd.EASGD(beta=1.9), lr=0.1, curvature=15.0, schedule="sync"), "beta = 1.9", "write beta below 0.66",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line(case):
+    call, value, remedy = BAD[case]
+    with pytest.raises(SettingError) as caught:
+        call()
+    text = str(caught.value)
+    assert value in text
+    assert remedy in text
+    assert "\n" not in text
+
+
+def test_describe_prints_all_three_as_used():
+    assert easgd.EASGD(period=10).describe(workers=4, lr=0.01) == ("EASGD: τ = 10, β = 0.9 (set), α = 0.225, ρ = 22.5")
+    assert easgd.EASGD(rho=2.0).describe(4, 0.1) == "EASGD: τ = 10, β = 0.8, α = 0.2, ρ = 2 (set)"
+    assert "α = 0.2 (set), ρ = α/η" in easgd.EAMSGD(moving_rate=0.2).describe()
+    assert easgd.averaged(easgd.Downpour(period=4)).describe() == "DOWNPOUR: τ = 4, average of the center: mean"
+
+
+def test_methods_are_values():
+    assert easgd.EASGD(period=3) == easgd.EASGD(period=3, beta=0.9)
+    assert hash(easgd.EASGD()) == hash(easgd.EASGD())
+    with pytest.raises(AttributeError):
+        easgd.EASGD().period = 3
