@@ -1,1 +1,80 @@
-"""The paper's analysis as functions."""
+"""The paper's analysis as functions, and its continuation to every method of the library.
+
+From the paper: `maps`, `stability`, `moments` (Lemma 1), `averaging` (Lemmas 2, 3), `convex` (the theorem).
+Ours: `rules` and `periods` (the linear map of any method over a period), `best`, `curvature`, `advise`.
+
+Nothing here shares code with `easgd.methods`: each is the other's test.
+"""
+
+from easgd.theory.advise import Advice, Share, Spring, advise, check, communication_share, quiet_period, spring
+from easgd.theory.averaging import (
+    double_average_covariance,
+    double_average_error,
+    double_average_holds,
+    double_average_variance,
+)
+from easgd.theory.best import Best, fastest, optimal, stable_curvature, stable_lr
+from easgd.theory.convex import ConvexBound, convex_bound, convex_lr_bound
+from easgd.theory.curvature import Curvature, largest_curvature
+from easgd.theory.maps import admm_map, admm_turn, easgd_map, easgd_turn, sync_map
+from easgd.theory.moments import center_moments, center_mse, mse_limit, roots, sgd_variance
+from easgd.theory.periods import Cycle, center_variance, period_map, period_radius
+from easgd.theory.rules import METHODS
+from easgd.theory.stability import (
+    admm_radius,
+    easgd_lr_bound,
+    easgd_moving_rate_bound,
+    easgd_radius,
+    easgd_stable,
+    sync_beta_bound,
+    sync_lr_bound,
+    sync_stable,
+)
+
+__all__ = [
+    "METHODS",
+    "Advice",
+    "Best",
+    "ConvexBound",
+    "Curvature",
+    "Cycle",
+    "Share",
+    "Spring",
+    "admm_map",
+    "admm_radius",
+    "admm_turn",
+    "advise",
+    "center_moments",
+    "center_mse",
+    "center_variance",
+    "check",
+    "communication_share",
+    "convex_bound",
+    "convex_lr_bound",
+    "double_average_covariance",
+    "double_average_error",
+    "double_average_holds",
+    "double_average_variance",
+    "easgd_lr_bound",
+    "easgd_map",
+    "easgd_moving_rate_bound",
+    "easgd_radius",
+    "easgd_stable",
+    "easgd_turn",
+    "fastest",
+    "largest_curvature",
+    "mse_limit",
+    "optimal",
+    "period_map",
+    "period_radius",
+    "quiet_period",
+    "roots",
+    "sgd_variance",
+    "spring",
+    "stable_curvature",
+    "stable_lr",
+    "sync_beta_bound",
+    "sync_lr_bound",
+    "sync_map",
+    "sync_stable",
+]

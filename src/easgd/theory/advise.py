@@ -1,0 +1,216 @@
+"""What to expect of a run before it starts: α, β, ρ, stability, variance, time spent communicating. Prints nothing.
+
+`advise` answers a person, `check` an engine about to train. Both read the paper's quantities where the paper has them
+(synchronous, τ = 1, no momentum) and the period maps of `periods.py`, which are ours, for everything else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from easgd.errors import refuse
+from easgd.theory.best import SLACK, stable_curvature
+from easgd.theory.checks import count, numbers
+from easgd.theory.periods import center_variance, period_radius
+from easgd.theory.rules import METHODS
+
+DEFAULT_BETA = 0.9
+PERIODS = (1, 2, 4, 10, 16, 64, 100, 1000)
+QUIET = 0.01
+# A round-robin map grows with p (2p + 1 with momentum); beyond this the synchronous one, which does not, stands in.
+MOST_ROUND_ROBIN = 64
+
+
+@dataclass(frozen=True)
+class Spring:
+    """One spring under its three names, β = pα and α = ηρ; `given` says which one was set."""
+
+    moving_rate: float
+    beta: float
+    rho: float
+    given: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of a worker's time spent on communication at one period."""
+
+    period: int
+    waiting: float  # the worker waits for every exchange
+    hidden: float  # the exchange runs behind the next gradient, as EASGD and EAMSGD allow
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Numbers for one setting; ratios are to one worker's SGD with the same learning rate (and momentum)."""
+
+    method: str
+    workers: int
+    lr: float
+    period: int
+    momentum: float
+    spring: Spring
+    schedule: str  # of the numbers below: "round-robin", or "sync" for many workers
+    largest_curvature: float  # stable up to this h
+    curvature: float | None
+    radius: float | None  # per period, at `curvature`
+    variance: dict[float, float]  # ηh → stationary variance of the center over that of one worker's SGD
+    shares: list[Share]  # empty without the two times
+    quiet_period: int | None  # smallest τ at which waiting takes less than 1 %
+
+    @property
+    def stable(self) -> bool | None:
+        """Whether it is stable at the given curvature; None where none was given."""
+        return None if self.radius is None else self.radius <= 1 + SLACK
+
+    @property
+    def largest_lr(self) -> float | None:
+        """Largest stable learning rate at the given curvature, the moving rate kept."""
+        return None if self.curvature is None else self.largest_curvature * self.lr / self.curvature
+
+
+def spring(
+    workers: int, lr: float, beta: float | None = None, moving_rate: float | None = None, rho: float | None = None
+) -> Spring:
+    """Return α, β and ρ from whichever of them is given, β = 0.9 if none is. The period does not enter."""
+    p, eta = count("workers", workers), float(numbers("lr", lr, 0, open_low=True))
+    given = {k: v for k, v in (("beta", beta), ("moving_rate", moving_rate), ("rho", rho)) if v is not None}
+    if len(given) > 1:
+        raise refuse(" and ".join(given), ", ".join(map(str, given.values())), "are one spring", "give one of them")
+    name, value = next(iter(given.items()), ("beta", DEFAULT_BETA))
+    number = float(numbers(name, value, 0))
+    alpha = {"beta": number / p, "moving_rate": number, "rho": eta * number}[name]
+    return Spring(alpha, p * alpha, alpha / eta, name if given else "default beta")
+
+
+def communication_share(period: int, step_time: float, exchange_time: float) -> Share:
+    """Share of time communicating when τ steps of s seconds are followed by one exchange of X seconds.
+
+    waiting X/(τs + X);   hidden (X − s)⁺/(τs + (X − s)⁺): only what outlasts the next step is felt
+    """
+    tau = count("period", period)
+    s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
+    rest = max(0.0, X - s)
+    return Share(tau, X / (tau * s + X), rest / (tau * s + rest))
+
+
+def quiet_period(step_time: float, exchange_time: float, share: float = QUIET) -> int:
+    """Return the smallest τ with X/(τs + X) < share."""
+    s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
+    tau = max(1, math.floor(X / s * (1 - share) / share))
+    while X / (tau * s + X) >= share:
+        tau += 1
+    return tau
+
+
+def advise(
+    workers: int,
+    lr: float,
+    period: int = 10,
+    *,
+    momentum: float = 0.0,
+    beta: float | None = None,
+    moving_rate: float | None = None,
+    rho: float | None = None,
+    curvature: float | None = None,
+    step_time: float | None = None,
+    exchange_time: float | None = None,
+) -> Advice:
+    """Advice on EASGD, or EAMSGD where momentum is given.
+
+    Args:
+        workers: p.
+        lr: η.
+        period: τ.
+        momentum: δ.
+        beta, moving_rate, rho: the spring, under one of its names.
+        curvature: largest curvature h of the loss (`largest_curvature` measures it).
+        step_time, exchange_time: seconds of one local step and of one exchange.
+
+    Returns:
+        The numbers; nothing is printed.
+    """
+    p, tau = count("workers", workers), count("period", period)
+    tied = spring(p, lr, beta, moving_rate, rho)
+    delta = float(numbers("momentum", momentum, 0))
+    if delta >= 1:
+        raise refuse("momentum", momentum, "must be below 1", "the paper has 0.99")
+    if (step_time is None) != (exchange_time is None):
+        raise refuse("step_time, exchange_time", f"{step_time}, {exchange_time}", "go together", "give both or none")
+    schedule = "round-robin" if p <= MOST_ROUND_ROBIN else "sync"
+    settings: dict[str, Any] = {"period": tau, "moving_rate": tied.moving_rate, "momentum": delta}
+    settings["schedule"] = schedule
+    h = None if curvature is None else float(numbers("curvature", curvature, 0, open_low=True))
+    probes = (0.01, 0.1, 1.0) if h is None else (lr * h,)
+    times = None if step_time is None or exchange_time is None else (step_time, exchange_time)
+    return Advice(
+        method="eamsgd" if delta else "easgd",
+        workers=p,
+        lr=float(lr),
+        period=tau,
+        momentum=delta,
+        spring=tied,
+        schedule=schedule,
+        largest_curvature=stable_curvature("easgd", p, lr, **settings),
+        curvature=h,
+        radius=None if h is None else float(period_radius("easgd", p, lr, h=h, **settings)),
+        variance={e: _variance_ratio(p, lr, e / lr, settings) for e in probes},
+        shares=[] if times is None else [communication_share(t, *times) for t in sorted({*PERIODS, tau})],
+        quiet_period=None if times is None else quiet_period(*times),
+    )
+
+
+def _variance_ratio(workers: int, lr: float, h: float, settings: dict[str, Any]) -> float:
+    ours = float(center_variance("easgd", workers, lr, h=h, **settings))
+    alone = float(center_variance("sgd", 1, lr, h=h, momentum=settings["momentum"]))
+    return ours / alone if math.isfinite(alone) else math.nan
+
+
+def check(
+    method: str,
+    *,
+    lr: float,
+    workers: int = 1,
+    period: int = 1,
+    moving_rate: float | None = None,
+    momentum: float = 0.0,
+    rho: float | None = None,
+    curvature: float | None = None,
+    schedule: str = "round-robin",
+) -> list[str]:
+    """Return warnings about settings outside the stable region; an empty list where they are inside.
+
+    Meant for the start of a run, so it never raises for a method it does not know: it has nothing to say then.
+
+    Args:
+        method: a method's name, in any case.
+        lr, workers, period, moving_rate, momentum, rho: the run's settings.
+        curvature: largest curvature h; without it only what is unstable however small h is gets reported.
+        schedule: "round-robin", "sync", or "async", which is taken as round-robin.
+    """
+    name = method.lower()
+    if name not in METHODS or not lr > 0:
+        return []
+    p = 1 if name in ("sgd", "msgd", "asgd", "mvasgd") else count("workers", workers)
+    settings: dict[str, Any] = {"period": period, "momentum": momentum, "moving_rate": moving_rate, "rho": rho}
+    settings["schedule"] = "sync" if schedule == "sync" or p > MOST_ROUND_ROBIN else "round-robin"
+    given = [f"lr = {lr:g}", f"workers = {p}", f"period = {period}"]
+    optional = {"moving_rate": moving_rate, "momentum": momentum, "rho": rho}
+    given += [f"{what} = {value:g}" for what, value in optional.items() if value]
+    label = f"{method} with {', '.join(given)}"
+    if curvature is not None:
+        radius = float(period_radius(name, p, lr, h=curvature, **settings))
+        if radius <= 1 + SLACK:
+            return []
+        limit = stable_curvature(name, p, lr, **settings)
+        remedy = f"stable up to h = {limit:.4g}" if limit else "small curvatures are unstable too"
+        if limit and name != "admm":
+            remedy += f"; at this curvature use lr below {limit * lr / curvature:.4g}"
+        growth = f"errors grow {radius:.4g} times a period"
+        return [f"{label} is unstable at curvature h = {curvature:g}: {growth}; {remedy}"]
+    if stable_curvature(name, p, lr, **settings) > 0:
+        return []
+    remedy = "change rho or lr" if name == "admm" else "lower moving_rate (or beta)"
+    return [f"{label} is unstable even where the loss is almost flat (lr·h = 1e-6); {remedy}"]

@@ -1,0 +1,220 @@
+"""The linear map of every method over one cycle, its spectral radius and its stationary noise (ours, not the paper's).
+
+A cycle is what repeats: every worker exchanges once and makes τ steps. Round-robin it is p·τ ticks of the global
+clock, synchronously τ rounds. It begins at the moment before an exchange. `rules.py` has each method's turn.
+
+    round-robin   cycle = (S G)ᵖ, G one worker's turn, S the rotation of the workers (see `maps.py`)
+    synchronous   workers are exchangeable: the map splits into the common part of all workers (with the shared
+                  variables) and their differences, a small map each, whatever p
+
+Radii are per cycle; `rate` gives the factor per local step, to compare different τ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from easgd.errors import refuse, unknown
+from easgd.theory.checks import Array, count, numbers, plain
+from easgd.theory.linear import run, spectral_radius
+from easgd.theory.rules import METHODS, Forms, Knobs, Rule, rule
+
+SCHEDULES = ("round-robin", "sync")
+CHUNK_BYTES = 4 << 20
+
+
+class Cycle:
+    """One method with its settings, arrays of which make a stack of problems.
+
+    Args:
+        method: a name of `METHODS`.
+        workers: p; 1 for the sequential methods.
+        lr: η.
+        period: τ.
+        moving_rate: α of the elastic methods; β/p with β = 0.9 where none is given.
+        momentum: δ. EASGD with δ > 0 is EAMSGD, SGD with δ > 0 is MSGD.
+        rho: ρ of ADMM.
+        rate: a of the moving averages.
+        h: curvature.
+        schedule: "round-robin" or "sync".
+        clock: how often the averaged variable has been updated (ADOWNPOUR, ASGD: their map changes with time).
+    """
+
+    def __init__(
+        self,
+        method: str,
+        workers: int,
+        lr: ArrayLike,
+        *,
+        period: int = 1,
+        moving_rate: ArrayLike | None = None,
+        momentum: ArrayLike = 0.0,
+        rho: ArrayLike | None = None,
+        rate: float = 0.001,
+        h: ArrayLike = 1.0,
+        schedule: str = "round-robin",
+        clock: int = 0,
+    ) -> None:
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+        if schedule not in SCHEDULES:
+            raise unknown("schedule", schedule, SCHEDULES)
+        p, tau = count("workers", workers), count("period", period)
+        if method in ("sgd", "msgd", "asgd", "mvasgd") and p != 1:
+            raise refuse("workers", p, f"{method} is sequential", "use workers = 1")
+        delta = numbers("momentum", momentum, 0, 1)
+        if "downpour" in method and method != "mdownpour" and delta.any():
+            raise refuse("momentum", momentum, f"{method} has none", "use mdownpour")
+        if method == "admm" and (rho is None or delta.any()):
+            raise refuse("rho, momentum", (rho, momentum), "ADMM needs rho, and has no momentum", "pass rho alone")
+        alpha = numbers("moving_rate", 0.9 / p if moving_rate is None else moving_rate, 0)
+        eta, curvature = numbers("lr", lr, 0), numbers("h", h, 0)
+        pull = eta * numbers("rho", 0.0 if rho is None else rho, 0)
+        e = eta * curvature
+        grid = np.broadcast_arrays(e, alpha, delta, pull, numbers("rate", rate, 0, 1))
+        self.shape = grid[0].shape
+        self.lr = np.broadcast_to(eta, self.shape)
+        e_, alpha_, delta_, pull_, rate_ = (np.array(axis, float).reshape(-1, 1) for axis in grid)
+        self.knobs = Knobs(e_, alpha_, delta_, pull_, rate_, tau, p, count("clock", clock, 0))
+        self.rule: Rule = rule(method, bool(delta.any()), tau)
+        self.method, self.schedule = method, schedule
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the state variables, in the order of the map's rows."""
+        own = [f"{name}{i}" for i in range(self.knobs.workers) for name in self.rule.own]
+        return own + list(self.rule.shared)
+
+    def map(self) -> Array:
+        """Return the cycle's matrix [..., n, n] on the state `names`."""
+        maps = self._sync_map(self.knobs) if self.schedule == "sync" else self._product(self.knobs)
+        return maps.reshape(*self.shape, *maps.shape[-2:])
+
+    def radius(self) -> Any:
+        """Return the largest absolute eigenvalue of the cycle: below 1 it converges, above 1 it diverges."""
+        n = len(self.names)
+        step = max(1, CHUNK_BYTES // (8 * n * n))
+        total = self.knobs.e.shape[0]
+        parts = [self._radius(_part(self.knobs, slice(i, i + step))) for i in range(0, total, step)]
+        return plain(np.concatenate(parts).reshape(self.shape))
+
+    def rate(self) -> Any:
+        """Return the factor by which errors shrink per local step, radius^(1/τ)."""
+        return plain(np.asarray(self.radius()) ** (1 / self.knobs.period))
+
+    def variance(self, sigma: float = 1.0) -> Any:
+        """Return the stationary variance of the center (z where there is one) under gradient noise σ; ∞ if unstable.
+
+        Round-robin it is taken at any tick, synchronously before an exchange.
+        """
+        # Where the map contracts, 2⁶⁰ terms of the sum are all that can be told apart in float64.
+        variance = np.asarray(self._moments(1 << 60, sigma, 0.0)[1])
+        return plain(np.where(np.asarray(self.radius()) < 1, np.nan_to_num(variance), np.inf))
+
+    def moments(self, cycles: int, sigma: float = 1.0, start: float = 1.0) -> tuple[Any, Any]:
+        """Return mean and variance of the center after some cycles, everybody having started at one point."""
+        p = 1 if self.schedule == "sync" else self.knobs.workers
+        mean, variance = self._moments(count("cycles", cycles, 0) * p, sigma, start)
+        return plain(mean), plain(variance)
+
+    def _moments(self, turns: int, sigma: float, start: float) -> tuple[Array, Array]:
+        if self.method in ("adownpour", "asgd"):
+            raise refuse("method", self.method, "its map changes with time", "use double_average_variance")
+        k, rule_ = self.knobs, self.rule
+        noise = (self.lr.reshape(-1, 1, 1) * float(numbers("sigma", sigma, 0))) ** 2 * rule_.noise(k)
+        if self.schedule == "sync":
+            M, center = _together(rule_, k, k.workers)
+            acted, names = 0, [*rule_.own, *rule_.shared]
+            noise = noise / k.workers
+        else:
+            M, center = _rotated(rule_, k)
+            acted, names = (k.workers - 1) * len(rule_.own), [*rule_.own * k.workers, *rule_.shared]
+        Q = np.zeros_like(M)
+        Q[:, acted : acted + len(rule_.own), acted : acted + len(rule_.own)] = noise
+        power, cov = run(M, Q, turns)
+        s0 = np.array([start if name in ("x", "term", "center", "z") else 0.0 for name in names])
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean = np.einsum("mi,mij,j->m", center, power, s0)
+            variance = np.einsum("mi,mij,mj->m", center, cov, center)
+        return mean.reshape(self.shape), variance.reshape(self.shape)
+
+    def _radius(self, k: Knobs) -> Array:
+        if self.schedule == "sync":
+            common, _ = _together(self.rule, k, k.workers)
+            apart = _together(self.rule, k, 0)[0][:, : len(self.rule.own), : len(self.rule.own)]
+            return np.maximum(spectral_radius(common), spectral_radius(apart) if k.workers > 1 else 0.0)
+        if self.method == "adownpour":  # its weights change from turn to turn, so the rotation is no power
+            return spectral_radius(self._product(k))
+        with np.errstate(over="ignore"):
+            return np.asarray(spectral_radius(_rotated(self.rule, k)[0]) ** k.workers)
+
+    def _product(self, k: Knobs) -> Array:
+        result = np.eye(len(self.names))[None]
+        for turn in range(k.workers):
+            result = _rotated(self.rule, replace(k, clock=k.clock + turn))[0] @ result
+        return result
+
+    def _sync_map(self, k: Knobs) -> Array:
+        # ownⁱ ← D ownⁱ + (T − D) mean(own) + …: differences see D, the common part sees T
+        p, n = k.workers, len(self.rule.own)
+        T, D = _together(self.rule, k, p)[0], _together(self.rule, k, 0)[0][:, :n, :n]
+        result = np.zeros((T.shape[0], len(self.names), len(self.names)))
+        for i in range(p):
+            row = slice(i * n, (i + 1) * n)
+            for j in range(p):
+                result[:, row, j * n : (j + 1) * n] = (T[:, :n, :n] - D) / p + (D if i == j else 0.0)
+            result[:, row, p * n :] = T[:, :n, n:]
+            result[:, p * n :, row] = T[:, n:, :n] / p
+        result[:, p * n :, p * n :] = T[:, n:, n:]
+        return result
+
+
+def _rotated(rule_: Rule, k: Knobs) -> tuple[Array, Array]:
+    """S G of the round-robin cycle [m, n, n], and the form [m, n] of the center at the start."""
+    n, size = len(rule_.own), k.workers * len(rule_.own) + len(rule_.shared)
+    rows = np.eye(size)
+    own: list[Forms] = [dict(zip(rule_.own, rows[i * n :], strict=False)) for i in range(k.workers)]
+    shared: Forms = dict(zip(rule_.shared, rows[k.workers * n :], strict=True))
+    center = np.broadcast_to(rule_.center(own, shared, k), (k.e.shape[0], size))
+    rule_.turn(own, shared, k)
+    rotated = [row for forms in (*own[1:], own[0]) for row in forms.values()]
+    return _stack([*rotated, *shared.values()], k.e.shape[0]), center
+
+
+def _together(rule_: Rule, k: Knobs, weight: int) -> tuple[Array, Array]:
+    """One synchronous round of identical workers [m, n, n], and the form [m, n] of the center at the start."""
+    size = len(rule_.own) + len(rule_.shared)
+    rows = np.eye(size)
+    own: Forms = dict(zip(rule_.own, rows, strict=False))
+    shared: Forms = dict(zip(rule_.shared, rows[len(rule_.own) :], strict=True))
+    center = np.broadcast_to(rule_.center([own], shared, k), (k.e.shape[0], size))
+    rule_.round(own, shared, k, weight)
+    return _stack([*own.values(), *shared.values()], k.e.shape[0]), center
+
+
+def _stack(rows: list[Array], m: int) -> Array:
+    return np.stack([np.broadcast_to(row, (m, row.shape[-1])) for row in rows], axis=1)
+
+
+def _part(k: Knobs, part: slice) -> Knobs:
+    floats = {name: getattr(k, name)[part] for name in ("e", "alpha", "delta", "pull", "rate")}
+    return replace(k, **floats)
+
+
+def period_map(method: str, workers: int, lr: ArrayLike, **settings: Any) -> Array:
+    """Return the matrix of one cycle; arguments as `Cycle`."""
+    return Cycle(method, workers, lr, **settings).map()
+
+
+def period_radius(method: str, workers: int, lr: ArrayLike, **settings: Any) -> Any:
+    """Return the spectral radius of one cycle; arguments as `Cycle`, arrays broadcast."""
+    return Cycle(method, workers, lr, **settings).radius()
+
+
+def center_variance(method: str, workers: int, lr: ArrayLike, *, sigma: float = 1.0, **settings: Any) -> Any:
+    """Return the stationary variance of the center under gradient noise; other arguments as `Cycle`."""
+    return Cycle(method, workers, lr, **settings).variance(sigma)

@@ -1,0 +1,267 @@
+"""Every method's turn on the quadratic F(x) = h x²/2, written as its pseudo-code but run on linear forms.
+
+Ours, not the paper's (its section 4 has EASGD and ADMM with τ = 1 and no momentum). A variable is a row: the linear
+form that gives its value from the state at the start of the turn. Executing the pseudo-code on rows therefore *is*
+writing down the linear map, and the lines below can be read against the paper's algorithms 1-5 and eq. 6-8.
+
+A turn is one exchange and the τ steps of its worker up to the next one. Those steps touch nobody else's variables,
+so it does not matter that other workers act in between. Rows have shape [m, n] for m settings at once.
+
+Each rule says which variables a worker owns and which are shared at the moment before an exchange. What an exchange
+overwrites before reading (the local x of DOWNPOUR) is no part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from easgd.theory.checks import Array
+from easgd.theory.linear import run
+
+Forms = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Settings of m problems at once; floats have shape [m, 1]."""
+
+    e: Array  # ηh
+    alpha: Array  # moving rate α
+    delta: Array  # momentum δ
+    pull: Array  # ηρ (ADMM)
+    rate: Array  # a of the moving averages MVADOWNPOUR, MVASGD
+    period: int  # τ
+    workers: int  # p
+    clock: int  # updates of the averaged variable so far (ADOWNPOUR, ASGD)
+
+    def average(self, decay: bool) -> Array | float:
+        """Return the weight of the newest value in the time average z: 1/(t + 1), or a."""
+        return 1 / (self.clock + 1) if decay else self.rate
+
+
+class Rule:
+    """What one method does at a turn. Subclasses update the rows in place of the variables they stand for."""
+
+    own: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+    def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
+        """Round-robin: worker 0 of `own` makes its turn alone."""
+        raise NotImplementedError
+
+    def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
+        """Synchronous: every worker makes its turn, all from the same shared variables.
+
+        Workers are exchangeable, so one stands for all: sums over workers are `weight` times its share, with
+        weight p where all are equal and 0 where they differ but sum to nothing.
+        """
+        raise NotImplementedError
+
+    def noise(self, k: Knobs) -> Array:
+        """Covariance [m, own, own] that the turn's gradient noise leaves in the own variables, in units of (ησ)²."""
+        raise NotImplementedError
+
+    def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
+        """Return what is evaluated: x̃, or z where there is one."""
+        return shared["z"] if "z" in shared else shared["center"]
+
+
+def local_map(k: Knobs, momentum: bool) -> Array:
+    """One local step on (x) or (x, v): v ← δv − ηh(x + δv), x ← x + v."""
+    keep, e = (1 - k.e)[..., 0], k.e[..., 0]
+    if not momentum:
+        return keep[:, None, None]
+    ahead = k.delta[..., 0] * keep
+    return np.stack([np.stack([keep, ahead], -1), np.stack([-e, ahead], -1)], -2)
+
+
+def advance(own: Forms, names: tuple[str, ...], L: Array) -> None:
+    """Apply the small map L to the named variables of one worker."""
+    rows = [own[name] for name in names]
+    for i, name in enumerate(names):
+        own[name] = sum((L[:, i, j, None] * row for j, row in enumerate(rows)), np.zeros(1))
+
+
+class Elastic(Rule):
+    """EASGD and, with momentum, EAMSGD (algorithms 1 and 2)."""
+
+    shared = ("center",)
+
+    def __init__(self, momentum: bool) -> None:
+        self.momentum = momentum
+        self.own = ("x", "v") if momentum else ("x",)
+
+    def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
+        """See `Rule.turn`."""
+        shared["center"] = shared["center"] + self._exchange_and_step(own[0], shared, k)
+
+    def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
+        """See `Rule.round`."""
+        shared["center"] = shared["center"] + weight * self._exchange_and_step(own, shared, k)
+
+    def _exchange_and_step(self, own: Forms, shared: Forms, k: Knobs) -> Array:
+        d = k.alpha * (own["x"] - shared["center"])
+        L = local_map(k, self.momentum)
+        advance(own, self.own, L)  # the gradient is taken before the elastic move
+        own["x"] = own["x"] - d
+        advance(own, self.own, np.linalg.matrix_power(L, k.period - 1))
+        return np.asarray(d)
+
+    def noise(self, k: Knobs) -> Array:
+        """See `Rule.noise`."""
+        n = len(self.own)
+        return run(local_map(k, self.momentum), np.ones((n, n)), k.period)[1]
+
+
+class Alone(Rule):
+    """SGD and MSGD, and with an average of x over time ASGD and MVASGD: the center is the worker's own x."""
+
+    def __init__(self, momentum: bool, average: str = "") -> None:
+        self.momentum, self.average = momentum, average
+        self.moved = ("x", "v") if momentum else ("x",)
+        self.own = (*self.moved, "z") if average else self.moved
+
+    def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
+        """See `Rule.turn`."""
+        self.round(own[0], shared, k, 1)
+
+    def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
+        """See `Rule.round`."""
+        for number in range(k.period):
+            if self.average:
+                a = 1 / (k.clock + number + 1) if self.average == "decay" else k.rate
+                own["z"] = (1 - a) * own["z"] + a * own["x"]
+            advance(own, self.moved, local_map(k, self.momentum))
+
+    def noise(self, k: Knobs) -> Array:
+        """See `Rule.noise`."""
+        cov = np.zeros((k.e.shape[0], len(self.own), len(self.own)))
+        M, Q = np.zeros_like(cov), np.zeros_like(cov)
+        n = len(self.moved)
+        M[:, :n, :n], Q[:, :n, :n] = local_map(k, self.momentum), 1.0
+        if self.average:
+            a = np.broadcast_to(k.average(self.average == "decay"), k.rate.shape)[:, 0]
+            M[:, n, n], M[:, n, 0] = 1 - a, a
+        return run(M, Q, k.period)[1]
+
+    def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
+        """See `Rule.center`."""
+        return own[0]["z" if self.average else "x"]
+
+
+class Downpour(Rule):
+    """DOWNPOUR (algorithm 3); with a time average of the center ADOWNPOUR and MVADOWNPOUR (section 5).
+
+    A worker owns v, what it has gathered and not yet sent. After the exchange it stands at x̃, and τ steps bring it to
+    (1 − ηh)^τ x̃: that much less x̃ is the new v.
+    """
+
+    own = ("v",)
+
+    def __init__(self, average: str = "") -> None:
+        self.average = average
+        self.shared = ("center", "z") if average else ("center",)
+
+    def _send(self, push: Array, shared: Forms, k: Knobs) -> None:
+        if self.average:
+            a = k.average(self.average == "decay")
+            shared["z"] = (1 - a) * shared["z"] + a * shared["center"]  # x̃_t, not x̃_{t+1}
+        shared["center"] = shared["center"] + push
+
+    def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
+        """See `Rule.turn`."""
+        self._send(own[0]["v"], shared, k)
+        own[0]["v"] = ((1 - k.e) ** k.period - 1) * shared["center"]
+
+    def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
+        """See `Rule.round`."""
+        self._send(weight * own["v"], shared, k)  # the whole round is one update of the center
+        own["v"] = ((1 - k.e) ** k.period - 1) * shared["center"]
+
+    def noise(self, k: Knobs) -> Array:
+        """See `Rule.noise`."""
+        return run((1 - k.e)[..., None], np.ones((1, 1)), k.period)[1]
+
+
+class MDownpour(Downpour):
+    """MDOWNPOUR as printed (algorithms 4 and 5): v ← δv − ηg, x̃ ← x̃ + δv; for τ > 1 −ηg is the τ steps' sum.
+
+    Here `v` is what the worker sends and `momentum` the master's v. A synchronous round is one update of the master,
+    with the sum of the messages.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = ("center", "momentum")
+
+    def _send(self, push: Array, shared: Forms, k: Knobs) -> None:
+        shared["momentum"] = k.delta * shared["momentum"] + push
+        shared["center"] = shared["center"] + k.delta * shared["momentum"]
+
+
+class Admm(Rule):
+    """ADMM (eq. 6-8). The center is no variable of its own: it is the mean of the workers' terms xʲ − λʲ.
+
+    With τ > 1 plain steps follow an exchange, and the term stays what it was at the exchange.
+    """
+
+    def __init__(self, steady: bool) -> None:
+        self.own = ("lam", "x") if steady else ("lam", "x", "term")
+
+    def _term(self, own: Forms) -> Array:
+        return own["term"] if "term" in own else own["x"] - own["lam"]
+
+    def _turn(self, own: Forms, center: Array, k: Knobs) -> None:
+        own["lam"] = own["lam"] - (own["x"] - center)
+        own["x"] = ((1 - k.e) * own["x"] + k.pull * (own["lam"] + center)) / (1 + k.pull)
+        if "term" in own:
+            own["term"] = own["x"] - own["lam"]
+        own["x"] = (1 - k.e) ** (k.period - 1) * own["x"]
+
+    def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
+        """See `Rule.turn`."""
+        self._turn(own[0], self.center(own, shared, k), k)
+
+    def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
+        """See `Rule.round`."""
+        self._turn(own, self._term(own) * weight / k.workers, k)
+
+    def noise(self, k: Knobs) -> Array:
+        """See `Rule.noise`."""
+        first, keep = (1 / (1 + k.pull[:, 0])) ** 2, (1 - k.e[:, 0]) ** (k.period - 1)
+        cov = np.zeros((k.e.shape[0], len(self.own), len(self.own)))
+        cov[:, 1, 1] = keep**2 * first + run((1 - k.e)[..., None], np.ones((1, 1)), k.period - 1)[1][:, 0, 0]
+        if "term" in self.own:
+            cov[:, 2, 2], cov[:, 1, 2], cov[:, 2, 1] = first, keep * first, keep * first
+        return cov
+
+    def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
+        """See `Rule.center`."""
+        return np.asarray(sum((self._term(one) for one in own), np.zeros(1)) / len(own))
+
+
+def rule(method: str, momentum: bool, period: int) -> Rule:
+    """Return the rule of a method by its name in the paper, in lower case."""
+    rules: dict[str, Callable[[], Rule]] = {
+        "easgd": lambda: Elastic(momentum),
+        "eamsgd": lambda: Elastic(True),
+        "downpour": Downpour,
+        "adownpour": lambda: Downpour("decay"),
+        "mvadownpour": lambda: Downpour("moving"),
+        "mdownpour": MDownpour,
+        "admm": lambda: Admm(period == 1),
+        "sgd": lambda: Alone(momentum),
+        "msgd": lambda: Alone(True),
+        "asgd": lambda: Alone(momentum, "decay"),
+        "mvasgd": lambda: Alone(momentum, "moving"),
+    }
+    return rules[method]()
+
+
+METHODS = (
+    *("easgd", "eamsgd", "downpour", "adownpour", "mvadownpour", "mdownpour", "admm"),
+    *("sgd", "msgd", "asgd", "mvasgd"),
+)
