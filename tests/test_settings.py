@@ -48,12 +48,15 @@ BAD = {
     "fault's worker": (lambda: simulate(faults=[easgd.Fault(5, 1.0, "death")]), "worker = 5", "write a join"),
     "gamma": (lambda: easgd.decay(-1), "gamma = -1", "write gamma="),
     "nonfinite": (lambda: simulate(nonfinite="ignore"), "unknown policy nonfinite 'ignore'", "choose one"),
-    "unstable lr": (lambda: simulate(lr=0.3, curvature=10.0), "lr = 0.3", "write lr below 0.2"),
+    "unstable lr": (lambda: simulate(lr=0.3, curvature=10.0), "lr = 0.3", "use lr below 0.1"),
     "unstable alpha": (
-        lambda: simulate(easgd.EASGD(moving_rate=0.9), lr=0.1, curvature=10.0), "moving_rate = 0.9", "write moving_rate below 0.66",
+        lambda: simulate(easgd.EASGD(period=1, moving_rate=0.9), curvature=15.0), "moving_rate = 0.9", "use lr below",
     ),
     "unstable sync": (
-        lambda: simulate(easgd.EASGD(beta=1.9), lr=0.1, curvature=15.0, schedule="sync"), "beta = 1.9", "write beta below 0.66",
+        lambda: simulate(easgd.EASGD(period=1, beta=1.9), curvature=15.0, schedule="sync"), "sync", "beta",
+    ),
+    "unstable momentum": (
+        lambda: simulate(easgd.MSGD(momentum=0.9), workers=1, lr=1.0, curvature=5.0), "momentum = 0.9", "use lr below",
     ),
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The virtual clock: what things cost, what faults do, what the records say."""
 
+import copy
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 import easgd
 from easgd.engines.simulate.faults import Fault
+from easgd.flat import pack
 from easgd.records import Event, Step
 
 ONE = torch.ones(1, dtype=torch.float64)
@@ -99,8 +101,8 @@ def test_a_synchronous_round_waits_for_the_slowest():
     assert {r.waiting for r in steps_of(out, 0)} == {3.0}
 
 
-# The paper's table (supplement, breakdown of the wallclock time): compute/data/communication in seconds, per 400 (CIFAR)
-# or 1024 (ImageNet) steps; τ = 1 is DOWNPOUR, τ = 10 EASGD, p = 1 exchanges nothing.
+# The paper's table (supplement, breakdown of the wallclock time): compute/data/communication in seconds, per 400
+# (CIFAR) or 1024 (ImageNet) steps; τ = 1 is DOWNPOUR, τ = 10 EASGD, p = 1 exchanges nothing.
 CIFAR = {(1, 1): (12, 1, 0), (1, 4): (11, 2, 3), (1, 8): (11, 2, 5), (1, 16): (11, 2, 9),
          (10, 4): (11, 2, 1), (10, 8): (11, 2, 1), (10, 16): (12, 2, 1)}  # fmt: skip
 IMAGENET = {(1, 1): (1248, 20, 0), (1, 4): (1323, 24, 173), (1, 8): (1239, 61, 284),
@@ -268,8 +270,6 @@ def test_a_real_model_trains_and_its_gradient_is_autograds():
 
 
 def with_parameters(model, x):
-    from easgd.flat import pack
-
-    net = __import__("copy").deepcopy(model)
+    net = copy.deepcopy(model)
     pack(net)[0].copy_(x)
     return net

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.memory import MemoryCenter
+from easgd.center.memory import MemoryCenter, finite
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
+from easgd.engines.stability import refuse_unstable
 from easgd.errors import refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
@@ -89,6 +90,7 @@ class Simulation:
         optimizer: OptimizerFactory | None = None,
         scheduler: SchedulerFactory | None = None,
         faults: Sequence[Fault] = (),
+        curvature: float | None = None,
         nonfinite: Literal["skip", "reset", "raise"] = "skip",
         parallel: int = 1,
         on_record: Callable[[Record], None] | None = None,
@@ -100,6 +102,8 @@ class Simulation:
             raise refuse("schedule", schedule, f"{method.name}(sync=True) exchanges all at once", 'write "sync"')
         if nonfinite not in ("skip", "reset", "raise"):
             raise unknown("policy nonfinite", nonfinite, ("skip", "reset", "raise"))
+        if curvature is not None:
+            refuse_unstable(method, lr, workers, schedule, curvature)
         self.method, self.launched, self.schedule_name = method, workers, schedule
         self.cost = CostModel.preset(cost) if isinstance(cost, str) else cost or CostModel()
         self.nonfinite = nonfinite
@@ -168,11 +172,14 @@ class Simulation:
         turn.bytes += 2 * self.message_bytes
 
     def answered(self, node: Node, answer: Tensor | None) -> None:
-        """Keep the answer; where there is none, the message was not finite and the policy decides."""
+        """Keep the answer; None says that the center refused the message."""
         node.seen = self.center.version
         node.turn.answer = answer
-        if answer is not None:
-            return
+        if answer is None:
+            self.refused(node)
+
+    def refused(self, node: Node) -> None:
+        """A message was not finite and did not reach the center: the policy decides what becomes of the worker."""
         worker = node.worker
         self.on_record(Event("refused", self.time, worker.rank, f"step {worker.clock}: not finite"))
         if self.nonfinite == "raise":
@@ -206,6 +213,9 @@ class Simulation:
                 turn.staleness, turn.distance, turn.bytes,
             )
         )  # fmt: skip
+        if push is not None and not finite(push):
+            self.refused(node)
+            return None
         if self.method.sequential and push is not None:
             self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
             return None

@@ -1,0 +1,94 @@
+"""`easgd bench simulator`: what the simulator itself costs, beside the bare gradients it runs.
+
+Two ends of the scale. The paper's CIFAR net: simulated steps against the same gradients and optimizer steps in a plain
+loop. One parameter: events per second against a bare loop of gradient and optimizer step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import easgd
+from easgd.bench import Row, interleaved
+from easgd.engines.simulate import ModelGradient, Simulation
+from easgd.engines.simulate.engine import ScheduleName
+from easgd.models import cifar
+
+BATCH = 128
+WORKERS = 4
+
+
+def rows() -> list[Row]:
+    """Measure both ends with one thread."""
+    torch.set_num_threads(1)
+    return [*_cifar_rows(), *_event_rows()]
+
+
+def _loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+
+def _cifar_rows(steps: int = 8) -> list[Row]:
+    net = cifar()
+    images = torch.rand(BATCH, 3, 28, 28).to(memory_format=torch.channels_last)
+    batch = (images, torch.randint(0, 10, (BATCH,)))
+    gradient = ModelGradient(net, _loss, lambda worker, step: batch)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def bare() -> None:
+        for _ in range(steps):
+            optimizer.zero_grad(set_to_none=False)
+            _loss(net, batch).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    sims = {
+        f"{method.name} τ={method.period}": Simulation(
+            gradient, gradient.x0, method, lr=0.01, workers=WORKERS, schedule="async"
+        )
+        for method in (easgd.EASGD(period=1), easgd.EAMSGD(period=10), easgd.Downpour(period=1))
+    }
+    calls: dict[str, Callable[[], object]] = {"bare": bare}
+    calls.update({name: partial(sim.run, steps) for name, sim in sims.items()})
+    times = interleaved(calls, repeat=9)
+    size = gradient.x0.numel()
+    return [
+        Row(f"CIFAR net ({size:,} parameters), {name}, {WORKERS} workers", times[name] / steps, "s/step",
+            times["bare"] / steps, times[name] / times["bare"])
+        for name in sims
+    ]  # fmt: skip
+
+
+def _event_rows(steps: int = 4000) -> list[Row]:
+    def gradient(x: Tensor, worker: int, step: int) -> Tensor:
+        return x * 0.5
+
+    x = torch.ones(1, dtype=torch.float64)
+    optimizer = torch.optim.SGD([x], lr=0.01, foreach=False)
+
+    def bare() -> None:
+        for step in range(steps):
+            x.grad = gradient(x, 0, step)
+            optimizer.step()
+
+    out = []
+    schedules: tuple[ScheduleName, ...] = ("round-robin", "async", "sync")
+    for schedule in schedules:
+        method = easgd.EASGD(period=1)
+        sim = Simulation(gradient, x.clone(), method, lr=0.01, workers=WORKERS, schedule=schedule)
+        ticks = steps // WORKERS if schedule == "sync" else steps
+        times = interleaved({"bare": bare, "sim": partial(sim.run, ticks)})
+        out.append(
+            Row(f"one parameter, {schedule}: steps", steps / times["sim"], "steps/s", steps / times["bare"],
+                times["bare"] / times["sim"])
+        )  # fmt: skip
+        if schedule == "async":
+            before, start = sim.schedule.events, time.perf_counter()  # type: ignore[attr-defined]
+            sim.run(steps)
+            rate = (sim.schedule.events - before) / (time.perf_counter() - start)  # type: ignore[attr-defined]
+            out.append(Row("one parameter, async: events", rate, "events/s", 20_000, rate / 20_000))
+    return out

@@ -1,0 +1,29 @@
+"""What the theory says of a run's settings before it starts: a warning, or a refusal where a curvature is declared."""
+
+from __future__ import annotations
+
+from easgd import theory
+from easgd.errors import SettingError
+from easgd.methods import Method
+
+
+def warnings(method: Method, lr: float, workers: int, schedule: str, curvature: float | None = None) -> list[str]:
+    """Return one line for each way in which the settings lie outside the stable region; mostly none."""
+    return theory.check(
+        method.name,
+        lr=lr,
+        workers=workers,
+        period=method.period,
+        moving_rate=method.scale(lr, workers, workers) if method.answers_with == "difference" else None,
+        momentum=getattr(method, "momentum", 0.0),
+        rho=getattr(method, "rho", None) if method.name == "ADMM" else None,
+        curvature=curvature,
+        schedule=schedule,
+    )
+
+
+def refuse_unstable(method: Method, lr: float, workers: int, schedule: str, curvature: float) -> None:
+    """Raise if the settings are unstable at a declared curvature."""
+    problems = warnings(method, lr, workers, schedule, curvature)
+    if problems:
+        raise SettingError(problems[0])

@@ -1,0 +1,86 @@
+"""Closed forms of the paper against the simulator, by Monte-Carlo. The two share no code.
+
+One simulated vector holds n independent copies of the one-dimensional problem: g(x) = h·x − ξ, ξ ~ N(0, σ²). A sample
+mean is then known to σ/√n and a sample variance to a relative √(2/n); tests allow 4.5 standard errors.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import easgd
+
+N = 40_000
+
+
+def noisy(h, sigma, seed=0):
+    def gradient(x, worker, step):
+        rng = np.random.default_rng([seed, worker, step])
+        return h * x - sigma * torch.from_numpy(rng.standard_normal(len(x)))
+
+    return gradient
+
+
+@pytest.fixture(scope="module", params=[1, 10])
+def lemma1(request):
+    p, lr, beta, h, sigma = request.param, 0.3, 0.6, 1.2, 2.0
+    run = easgd.simulate(
+        noisy(h, sigma), torch.ones(N, dtype=torch.float64), easgd.EASGD(period=1, beta=beta),
+        lr=lr, workers=p, steps=100, schedule="sync",
+    )  # fmt: skip
+    return p, lr, beta, h, sigma, run.center
+
+
+@pytest.mark.parametrize("t", [0, 1, 2, 3, 10, 100])
+def test_lemma_1_mean_and_variance_of_the_center(lemma1, t):
+    p, lr, beta, h, sigma, center = lemma1
+    mean, variance = easgd.theory.center_moments(t, p, lr, beta, h=h, sigma=sigma, center=1.0, x=1.0)
+    assert center[t].mean().item() == pytest.approx(mean, abs=4.5 * math.sqrt(variance / N) + 1e-12)
+    assert center[t].var().item() == pytest.approx(variance, rel=4.5 * math.sqrt(2 / N), abs=1e-12)
+
+
+def test_the_variance_falls_as_one_over_p():
+    """p·V is the corollary's limit for large p; at p = 50 it is near it, and 1/p holds between p = 25 and 50."""
+    scaled = []
+    for p in (25, 50):
+        run = easgd.Simulation(
+            noisy(1.0, 1.0), torch.zeros(8000, dtype=torch.float64), easgd.EASGD(period=1, beta=0.5),
+            lr=0.5, workers=p, schedule="sync",
+        )  # fmt: skip
+        run.run(60)
+        scaled.append(p * run.center.x.var().item())
+    limit = easgd.theory.mse_limit(0.5, 0.5)
+    assert scaled[0] == pytest.approx(scaled[1], rel=0.1)
+    assert scaled[1] == pytest.approx(limit, rel=0.1)
+
+
+def test_lemma_2_the_double_average_has_the_optimal_variance():
+    """√t(z_t − x*) → N(0, σ²/(p h²)) whatever η and β; at t = 1500 the transient is below the test's resolution."""
+    p, h, sigma, t, n = 4, 1.5, 2.0, 1500, 4000
+    sim = easgd.Simulation(
+        noisy(h, sigma), torch.zeros(n, dtype=torch.float64), easgd.averaged(easgd.EASGD(period=1, beta=0.8)),
+        lr=0.5, workers=p, schedule="sync",
+    )  # fmt: skip
+    sim.run(t)
+    z = math.sqrt(t) * sim.center.average
+    assert z.var().item() == pytest.approx(sigma**2 / (p * h**2), rel=4.5 * math.sqrt(2 / n))
+    # normal: kurtosis 3 within 4.5 of its standard error √(24/n)
+    assert ((z - z.mean()) ** 4).mean().item() / z.var().item() ** 2 == pytest.approx(3, abs=4.5 * math.sqrt(24 / n))
+
+
+@pytest.mark.parametrize(("lr", "alpha"), [(0.5, 0.857143), (1.9, 0.0952381)])
+def test_the_stability_condition_is_sharp(lr, alpha):
+    """α ≤ (4 − 2η)/(4 − η) in the round-robin scheme: 2 % inside shrinks, 2 % outside grows."""
+
+    def final(scale):
+        run = easgd.simulate(
+            lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+            easgd.EASGD(period=1, moving_rate=alpha * scale), lr=lr, workers=1, steps=4000,
+        )  # fmt: skip
+        return run.local[-1].abs().max().item()
+
+    assert alpha == pytest.approx((4 - 2 * lr) / (4 - lr), rel=1e-3)
+    assert final(0.98) < 1e-6
+    assert final(1.02) > 1e6
