@@ -29,7 +29,7 @@ from easgd.errors import refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
 from easgd.records import Event, Record, Step
-from easgd.worker import Worker
+from easgd.worker import Loop
 
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
@@ -62,7 +62,7 @@ class Turn:
 class Node:
     """A worker on the virtual clock."""
 
-    worker: Worker
+    worker: Loop
     scheduler: torch.optim.lr_scheduler.LRScheduler | None
     rng: np.random.Generator
     alive: bool
@@ -122,7 +122,7 @@ class Simulation:
         x = self.center.x.clone()  # all start from one point
         optimizer = make([x])
         return Node(
-            worker=Worker(rank, Replica([x], optimizer), self.method),
+            worker=Loop(rank, Replica([x], optimizer), self.method),
             scheduler=scheduler(optimizer) if scheduler else None,
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from easgd.engines.simulate.faults import Fault
-from easgd.worker import Worker
+from easgd.worker import Loop
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Node, Simulation
@@ -145,7 +145,7 @@ class Asynchronous:
             self.parcels[self._post(sim.time + up, PUSH_ARRIVE, node)] = push
         self._begin(node)
 
-    def _settled(self) -> Iterator[Worker]:
+    def _settled(self) -> Iterator[Loop]:
         # Workers whose gradient time runs: the soonest to end first, this tick's own among them.
         if self.sim.gradients.parallel == 1:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from easgd.engines.simulate.schedules.base import settle_faults
-from easgd.worker import Worker
+from easgd.worker import Loop
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Node, Simulation
@@ -49,7 +49,7 @@ class RoundRobin:
         self.turn += 1
         return node
 
-    def _settled(self, node: Node) -> list[Worker]:
+    def _settled(self, node: Node) -> list[Loop]:
         # A method that does not wait for its answer takes the gradient at an x that no other turn can change.
         order = self.sim.nodes[node.worker.rank :] + self.sim.nodes[: node.worker.rank]
         free = not self.sim.method.waits

@@ -1,11 +1,11 @@
-"""The worker: the paper's loop as a state machine, the same on every engine.
+"""The paper's loop as a state machine, the same on every engine.
 
     begin      top of the loop at clock t: is an exchange due, and what is sent?
     receive    the answer of a method that waits for it (before the gradient)
     …          gradient at the replica's point, optimizer step: the engine's, or the user's own loop
     finish     the rest of the exchange (xⁱ ← xⁱ − d), and the clock
 
-A worker does no waiting and no I/O: an engine carries its messages, on a virtual clock or a real one.
+A loop does no waiting and no I/O: an engine carries its messages, on a virtual clock or a real one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from easgd.flat import Replica
 from easgd.methods import Method
 
 
-class Worker:
-    """One replica, its method, and where it stands in the loop."""
+class Loop:
+    """One worker: its replica, its method, and where it stands."""
 
     def __init__(self, rank: int, replica: Replica, method: Method) -> None:
         self.rank = rank
