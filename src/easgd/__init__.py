@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from easgd import theory as theory
-    from easgd.engines.simulate import CostModel, Fault, ModelGradient, NonFiniteError, Simulation, Trajectory, simulate
-    from easgd.errors import SettingError
+    from easgd.engines.simulate import CostModel, Fault, ModelGradient, Simulation, Trajectory, simulate
+    from easgd.errors import NonFiniteError, SettingError
     from easgd.methods import (
         ADMM,
         ASGD,
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
         averaged,
     )
     from easgd.schedules import decay
+    from easgd.worker.attach import Worker, attach
 
 _HOMES = {
     "easgd.methods": (
         "ADMM ASGD EAMSGD EASGD MSGD MVASGD SGD ADownpour Downpour MDownpour MVADownpour Method averaged"
     ),
-    "easgd.engines.simulate": "CostModel Fault ModelGradient NonFiniteError Simulation Trajectory simulate",
-    "easgd.errors": "SettingError",
+    "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
+    "easgd.errors": "NonFiniteError SettingError",
     "easgd.schedules": "decay",
+    "easgd.worker.attach": "Worker attach",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -60,6 +62,8 @@ __all__ = [
     "SettingError",
     "Simulation",
     "Trajectory",
+    "Worker",
+    "attach",
     "averaged",
     "decay",
     "simulate",

@@ -15,6 +15,10 @@ class SettingError(ValueError):
     """A setting, a file or an argument that cannot be used as given."""
 
 
+class NonFiniteError(ArithmeticError):
+    """A worker's variable is no longer finite, and the policy is to raise."""
+
+
 def refuse(what: str, value: object, bound: str, remedy: str) -> SettingError:
     """Build the one-line error: `what = value`, the bound it breaks, and what to write instead."""
     return SettingError(f"{what} = {value}: {bound}; {remedy}")

@@ -15,17 +15,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from easgd.errors import SettingError
+
 
 class Replica:
-    """The parameters of one worker and the optimizer that moves them, seen as one flat vector."""
+    """The tensors of one worker and the optimizer that moves them, seen as one flat vector.
+
+    Elements come in the order of memory, so that a `channels_last` weight is copied straight. Parameters that are not
+    float32, or not on the CPU, pass through a float32 vector in host memory (pinned, where the device wants it).
+    """
 
     def __init__(self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
         self.params = list(params)
         self.optimizer = optimizer
         self.sizes = [p.numel() for p in self.params]
         self.size = sum(self.sizes)
+        # A lone flat parameter is its own vector, whatever its dtype: nothing is ever copied.
         self._flat = self.params[0].detach() if len(self.params) == 1 and self.params[0].dim() == 1 else None
-        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self._stage: Tensor | None = None
+        self._index = {id(p): i for i, p in enumerate(self.params)}
+        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
     @property
     def lr(self) -> float:
@@ -33,10 +42,17 @@ class Replica:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def read(self) -> Tensor:
-        """Return the stored parameters as one vector; it may share their memory, so read it and let it go."""
+        """Return the stored parameters as one vector; it may be reused or share their memory: read it and let it go."""
         if self._flat is not None:
             return self._flat
-        return torch.cat([p.detach().reshape(-1) for p in self.params])
+        if self._stage is None:
+            pinned = torch.cuda.is_available() and any(p.is_cuda for p in self.params)
+            self._stage = torch.empty(self.size, dtype=torch.float32, pin_memory=pinned)
+        for piece, p in zip(torch.split(self._stage, self.sizes), self.params, strict=True):
+            piece.copy_(in_memory_order(p.detach()), non_blocking=True)
+        if self.params[0].is_cuda:
+            torch.cuda.current_stream().synchronize()
+        return self._stage
 
     def position(self) -> Tensor:
         """Return the paper's x, where the optimizer stores a look-ahead point.
@@ -45,40 +61,37 @@ class Replica:
         with the η of the last step: a scheduler may have changed the optimizer's own since.
         """
         out = self.read()
-        pieces: list[Tensor] | None = None
-        for rate, group in zip(self._rates, self.optimizer.param_groups, strict=True):
+        pieces: Sequence[Tensor] | None = None
+        for rate, group in zip(self.rates, self.optimizer.param_groups, strict=True):
             if not group.get("nesterov"):
                 continue
             for p in group["params"]:
                 buf = self.optimizer.state[p].get("momentum_buffer") if p in self.optimizer.state else None
-                if buf is None:
+                if buf is None or id(p) not in self._index:
                     continue
                 if pieces is None:
                     out = out.clone() if self._flat is not None else out
-                    pieces = list(torch.split(out, self.sizes))
-                pieces[self._index(p)].add_(buf.detach().reshape(-1), alpha=group["momentum"] * rate)
+                    pieces = torch.split(out, self.sizes)
+                same = buf.detach() if buf.stride() == p.stride() else torch.empty_like(p).copy_(buf)
+                look_ahead = in_memory_order(same).to(out.device, out.dtype)
+                pieces[self._index[id(p)]].add_(look_ahead, alpha=group["momentum"] * rate)
         return out
-
-    def _index(self, param: Tensor) -> int:
-        return next(i for i, p in enumerate(self.params) if p is param)
 
     def write_(self, x: Tensor) -> None:
         """Set the parameters to the vector x."""
         if self._flat is not None:
             self._flat.copy_(x)
             return
-        with torch.no_grad():
-            for p, piece in zip(self.params, torch.split(x, self.sizes), strict=True):
-                p.copy_(piece.view_as(p))
+        for p, piece in zip(self.params, torch.split(x, self.sizes), strict=True):
+            in_memory_order(p.detach()).copy_(piece, non_blocking=True)
 
     def add_(self, d: Tensor, alpha: float = 1.0) -> None:
         """Move the parameters by alpha·d."""
         if self._flat is not None:
             self._flat.add_(d, alpha=alpha)
             return
-        with torch.no_grad():
-            for p, piece in zip(self.params, torch.split(d, self.sizes), strict=True):
-                p.add_(piece.view_as(p), alpha=alpha)
+        for p, piece in zip(self.params, torch.split(d, self.sizes), strict=True):
+            in_memory_order(p.detach()).add_(piece.to(p.device), alpha=alpha)
 
     def follow_rate(self) -> None:
         """Keep the paper's velocity when the learning rate changes.
@@ -87,10 +100,10 @@ class Replica:
         x = y − δv, what Algorithm 2 means. A rate of zero has no such buf: the change is made good when it ends.
         """
         for i, group in enumerate(self.optimizer.param_groups):
-            old, new = self._rates[i], float(group["lr"])
+            old, new = self.rates[i], float(group["lr"])
             if new == old or new == 0.0 or not group.get("nesterov"):
                 continue
-            self._rates[i] = new
+            self.rates[i] = new
             for p in group["params"]:
                 state: dict[str, Any] = self.optimizer.state.get(p, {})
                 if state.get("momentum_buffer") is not None:
@@ -98,7 +111,7 @@ class Replica:
 
     def state_dict(self) -> dict[str, Any]:
         """Return parameters, optimizer state and the learning rates last seen."""
-        return {"params": self.params, "optimizer": self.optimizer.state_dict(), "rates": self._rates}
+        return {"params": self.params, "optimizer": self.optimizer.state_dict(), "rates": self.rates}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -106,13 +119,13 @@ class Replica:
         for p, saved in zip(self.params, state["params"], strict=True):
             p.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])
-        self._rates = list(state["rates"])
+        self.rates = list(state["rates"])
 
     def reset_(self, x: Tensor) -> None:
         """Start anew from x, as a worker that has just joined: no velocity, no moments."""
         self.write_(x)
         self.optimizer.state.clear()
-        self._rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
 
 
 def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
@@ -121,7 +134,7 @@ def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
     Shapes and memory formats are kept. Accumulate into the gradients (`backward`), and zero the vector, not `.grad`.
     """
     params = list(module.parameters())
-    x = torch.cat([_storage_order(p.detach()) for p in params])
+    x = torch.cat([in_memory_order(p.detach()) for p in params])
     g = torch.zeros_like(x)
     at = 0
     for p in params:
@@ -132,6 +145,10 @@ def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
     return x, g
 
 
-def _storage_order(tensor: Tensor) -> Tensor:
-    """The elements in the order of memory, which for `channels_last` is not that of the indices."""
+def in_memory_order(tensor: Tensor) -> Tensor:
+    """A dense tensor's own elements as one vector, in the order of memory, which need not be that of the indices."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    if not torch.empty_like(tensor).stride() == tensor.stride():
+        raise SettingError(f"a parameter of stride {tensor.stride()} has gaps in memory; make it contiguous() first")
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())

@@ -1,5 +1,1 @@
-"""The worker: the same loop on every engine."""
-
-from easgd.worker.loop import Loop
-
-__all__ = ["Loop"]
+"""The worker: the same loop on every engine, and `attach`, which hooks it to a user's training script."""

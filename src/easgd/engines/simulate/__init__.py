@@ -2,8 +2,8 @@
 
 from easgd.engines.simulate.api import Trajectory, simulate
 from easgd.engines.simulate.cost import CostModel
-from easgd.engines.simulate.engine import NonFiniteError, Simulation
+from easgd.engines.simulate.engine import Simulation
 from easgd.engines.simulate.faults import Fault
 from easgd.engines.simulate.model import ModelGradient
 
-__all__ = ["CostModel", "Fault", "ModelGradient", "NonFiniteError", "Simulation", "Trajectory", "simulate"]
+__all__ = ["CostModel", "Fault", "ModelGradient", "Simulation", "Trajectory", "simulate"]

@@ -25,19 +25,15 @@ from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
 from easgd.engines.stability import refuse_unstable
-from easgd.errors import refuse, unknown
+from easgd.errors import NonFiniteError, refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
 from easgd.records import Event, Record, Step
-from easgd.worker import Loop
+from easgd.worker.loop import Loop
 
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-
-
-class NonFiniteError(ArithmeticError):
-    """A worker's variable is no longer finite, and the policy is to raise."""
 
 
 @dataclass(slots=True)

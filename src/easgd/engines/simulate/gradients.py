@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from easgd.worker import Loop
+from easgd.worker.loop import Loop
 
 Gradient = Callable[[Tensor, int, int], Tensor]
 """gradient(x, worker, step): the stochastic gradient at x, for this worker at its own clock `step`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from easgd.engines.simulate.faults import Fault
-from easgd.worker import Loop
+from easgd.worker.loop import Loop
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Node, Simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from easgd.engines.simulate.schedules.base import settle_faults
-from easgd.worker import Loop
+from easgd.worker.loop import Loop
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Node, Simulation

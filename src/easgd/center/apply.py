@@ -1,0 +1,55 @@
+"""One exchange on one stretch of the center: the fused loop where there is one, else the method's own functions.
+
+A fused loop stands for a pair (propose, absorb_). A method that overrides either of them, as a user's own may, is not
+in the table and runs as it is written.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from easgd.kernels import fused
+from easgd.methods import EASGD, MDownpour, Method, Slots
+
+ELASTIC = (EASGD.propose, Method.absorb_)
+PUSH = (Method.propose, Method.absorb_)
+MOMENTUM = (Method.propose, MDownpour.absorb_)
+
+
+def exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> int:
+    """Update this stretch of the center and put the answer in the message's place; count non-finite elements.
+
+    Only an elastic difference is checked here, where it costs nothing; other messages are checked by the caller.
+    """
+    rule = (type(method).propose, type(method).absorb_)
+    fits = all(t.dtype == torch.float32 and t.is_contiguous() for t in (message, *center.values()))
+    if not fits or rule not in (ELASTIC, PUSH, MOMENTUM):
+        return plain_exchange_(method, center, message, scale, version)
+    m, x = message.numpy(), center["x"].numpy()
+    a = method.averaging_rate(version)
+    if rule == ELASTIC:
+        if a is None:
+            return int(fused.elastic_(m, x, fused.f32(scale)))
+        return int(fused.elastic_averaged_(m, x, center["average"].numpy(), fused.f32(scale), fused.f32(a)))
+    if a is not None:
+        center["average"].lerp_(center["x"], a)
+    if rule == PUSH:
+        fused.add_answer_(m, x)
+    else:
+        assert isinstance(method, MDownpour)
+        fused.momentum_answer_(m, x, center["velocity"].numpy(), fused.f32(method.momentum))
+    return 0
+
+
+def plain_exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> int:
+    """The same with the method's own functions on torch tensors."""
+    d = method.propose(center, message, scale)
+    bad = 0
+    if method.answers_with == "difference":
+        infinite = ~torch.isfinite(d)
+        bad = int(infinite.sum())
+        d = d.masked_fill(infinite, 0.0) if bad else d
+    method.update_(center, d, version)
+    message.copy_(d if method.answers_with == "difference" else center["x"])
+    return bad

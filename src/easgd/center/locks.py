@@ -1,0 +1,61 @@
+"""Kernel record locks on one file: they fall open when their holder is killed, which no lock in memory does.
+
+`fcntl` locks belong to the process, and closing *any* descriptor of the file drops them all. So a process opens the
+lock file once, here, and threads of one process, which do not exclude each other, take turns by a lock of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_OPEN: dict[tuple[int, int], RecordLocks] = {}
+_OPENING = threading.Lock()
+
+
+class RecordLocks:
+    """Byte i of the file is lock i. `RecordLocks.of(path)` gives every caller in a process the same object."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.threads = threading.RLock()
+
+    @staticmethod
+    def of(path: Path) -> RecordLocks:
+        """Open the lock file, once per process."""
+        path.touch(mode=0o600, exist_ok=True)
+        with _OPENING:
+            stat = path.stat()
+            key = (stat.st_dev, stat.st_ino)
+            if key not in _OPEN:
+                _OPEN[key] = RecordLocks(path)
+            return _OPEN[key]
+
+    @contextmanager
+    def hold(self, byte: int, *, shared: bool = False) -> Iterator[None]:
+        """Hold lock `byte`, waiting for it."""
+        self.take(byte, shared=shared)
+        try:
+            yield
+        finally:
+            self.release(byte)
+
+    def take(self, byte: int, *, shared: bool = False) -> None:
+        """Take lock `byte`, waiting for it."""
+        fcntl.lockf(self.file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, 1, byte)
+
+    def try_take(self, byte: int) -> bool:
+        """Take lock `byte` if it is free."""
+        try:
+            fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except OSError:
+            return False
+        return True
+
+    def release(self, byte: int) -> None:
+        """Let lock `byte` go."""
+        fcntl.lockf(self.file, fcntl.LOCK_UN, 1, byte)

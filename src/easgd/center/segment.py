@@ -1,0 +1,176 @@
+"""The shared memory of a run: one mapped file with the center's vectors, and who is in the run.
+
+    control   version, living, turn, round, arrivals; per rank: state and incarnation; per stripe: its version
+    slots     x̃, and beside it the method's `velocity`, `average` and, for synchronous rounds, `sum`; float32 each
+
+Beside it lies `header.json`: the method, the layout of the vector (names, shapes, strides) and the stripes. The first
+worker to arrive writes both, under a lock; every other one checks that it brought the same model and method.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from easgd.errors import SettingError
+
+RANKS = 1024
+JOINED, LEFT, DEAD = 1, 2, 3
+_PAGE = 4096
+
+# indices into the control words
+VERSION, LIVING, TURN, ROUND, ARRIVED, APPLIED = range(6)
+_WORDS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the flat vector is made of; equal on all workers of a run."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @staticmethod
+    def of(tensors: dict[str, Tensor]) -> Layout:
+        """Describe named tensors in their order."""
+        return Layout(
+            tuple(tensors),
+            tuple(tuple(t.shape) for t in tensors.values()),
+            tuple(tuple(t.stride()) for t in tensors.values()),
+            tuple(str(t.dtype) for t in tensors.values()),
+        )
+
+    @property
+    def size(self) -> int:
+        """Elements of the vector."""
+        return sum(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
+
+    def differences(self, other: Layout) -> list[str]:
+        """Say in what this layout (mine) differs from the other (the run's)."""
+        mine, theirs = (
+            {n: (s, st, d) for n, s, st, d in zip(x.names, x.shapes, x.strides, x.dtypes, strict=True)}
+            for x in (self, other)
+        )
+        out = [f"{n} is not in the run" for n in mine if n not in theirs]
+        out += [f"{n} is missing here" for n in theirs if n not in mine]
+        for name in mine:
+            for what, a, b in zip(("shape", "stride", "dtype"), mine[name], theirs.get(name, mine[name]), strict=True):
+                if a != b:
+                    out.append(f"{name} has {what} {a} here, {b} in the run")
+                    break
+        if not out and self.names != other.names:
+            out.append("the parameters come in another order")
+        return out
+
+    def as_json(self) -> dict[str, Any]:
+        """For the header."""
+        return {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Layout:
+        """From the header."""
+        return Layout(
+            tuple(data["names"]),
+            tuple(tuple(s) for s in data["shapes"]),
+            tuple(tuple(s) for s in data["strides"]),
+            tuple(data["dtypes"]),
+        )
+
+
+def stripes_for(size: int) -> int:
+    """How many stripes a vector gets: locks cost more than they free on a small one, 32 suffice for a large one."""
+    return int(min(32, max(1, size // 262_144)))
+
+
+class Segment:
+    """The mapped file, seen as tensors and counters."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.header: dict[str, Any] = json.loads((folder / "header.json").read_text())
+        self.layout = Layout.from_json(self.header["layout"])
+        self.stripes: int = self.header["stripes"]
+        with open(folder / "center", "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        n = self.layout.size
+        words = np.frombuffer(self._map, np.int64, _WORDS + 2 * RANKS + self.stripes)
+        self.control = words[:_WORDS]
+        self.states = words[_WORDS : _WORDS + RANKS]
+        self.incarnations = words[_WORDS + RANKS : _WORDS + 2 * RANKS]
+        self.versions = words[_WORDS + 2 * RANKS :]
+        start = _control_bytes(self.stripes)
+        self.slots = {
+            name: torch.from_numpy(np.frombuffer(self._map, np.float32, n, start + i * _slot_bytes(n)))
+            for i, name in enumerate(self.header["slots"])
+        }
+        edges = np.linspace(0, n, self.stripes + 1).astype(np.int64)
+        # Stripes meet at cache lines, so that two writers never share one.
+        edges[1:-1] = edges[1:-1] // 16 * 16
+        self.bounds = [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether a first worker has been here."""
+        return (folder / "header.json").exists()
+
+    @staticmethod
+    def create(folder: Path, method: str, layout: Layout, slots: dict[str, Tensor], launched: int) -> None:
+        """Lay out the file and fill it; the header comes last, so that whoever sees it sees a whole segment."""
+        stripes, n = stripes_for(layout.size), layout.size
+        names = [*slots, "sum"]
+        with open(folder / "center", "wb") as file:
+            os.truncate(file.fileno(), _control_bytes(stripes) + len(names) * _slot_bytes(n))
+            for i, vector in enumerate(slots.values()):
+                file.seek(_control_bytes(stripes) + i * _slot_bytes(n))
+                file.write(vector.to(torch.float32).contiguous().numpy().data)
+        header = {
+            "method": method,
+            "layout": layout.as_json(),
+            "slots": names,
+            "stripes": stripes,
+            "launched": launched,
+        }
+        scratch = folder / "header.tmp"
+        scratch.write_text(json.dumps(header))
+        os.replace(scratch, folder / "header.json")
+
+    def check(self, method: str, layout: Layout) -> None:
+        """Refuse a worker whose model or method is not the run's, and list the difference."""
+        problems = layout.differences(self.layout)
+        if method != self.header["method"]:
+            problems.append(f"the method is {method} here, {self.header['method']} in the run")
+        if problems:
+            more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+            raise SettingError(f"this worker does not fit the run: {'; '.join(problems[:5])}{more}")
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Cut a flat vector into the tensors it is made of, in their own shape, stride and dtype."""
+        out, at = {}, 0
+        for name, shape, stride, dtype in zip(
+            self.layout.names, self.layout.shapes, self.layout.strides, self.layout.dtypes, strict=True
+        ):
+            n = int(np.prod(shape, dtype=np.int64))
+            piece = vector[at : at + n].as_strided(shape, stride)
+            out[name] = piece.to(getattr(torch, dtype.removeprefix("torch."))).clone()
+            at += n
+        return out
+
+
+def _control_bytes(stripes: int) -> int:
+    words = 8 * (_WORDS + 2 * RANKS + stripes)
+    return -(-words // _PAGE) * _PAGE
+
+
+def _slot_bytes(n: int) -> int:
+    return -(-4 * n // _PAGE) * _PAGE

@@ -1,0 +1,245 @@
+"""The center in shared memory: the workers of one machine exchange on it directly; no server is there to die.
+
+The vector is cut into stripes with a kernel record lock each. A worker killed inside a stripe leaves every element
+either before or after, and its lock open. A snapshot closes a gate behind which running exchanges end and new ones
+wait, so that it sees whole exchanges only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.center.apply import exchange_
+from easgd.center.locks import RecordLocks
+from easgd.center.memory import finite
+from easgd.center.segment import APPLIED, ARRIVED, DEAD, JOINED, LEFT, LIVING, ROUND, TURN, VERSION, Layout, Segment
+from easgd.methods import Method
+
+# bytes of the lock file
+CONTROL, TURNSTILE, GATE, MEETING, STRIPES, LIVES = 0, 1, 2, 3, 1 << 10, 1 << 20
+POLL = 2e-4
+
+
+class SharedCenter:
+    """One worker's door to the center of its run."""
+
+    def __init__(self, folder: Path, method: Method, start: Tensor, layout: Layout, rank: int, launched: int) -> None:
+        self.folder, self.method, self.rank, self.launched = folder, method, rank, launched
+        self.locks = RecordLocks.of(folder / "locks")
+        with self._control():
+            if not Segment.exists(folder):
+                Segment.create(folder, repr(method), layout, method.center_slots(start), launched)
+            self.segment = Segment(folder)
+        self.segment.check(repr(method), layout)
+        self.locks.take(LIVES + rank)  # held for life: whoever finds it open knows that this worker is dead
+        self.locked_seconds = 0.0
+        self._next_look = 0.0
+
+    # membership ------------------------------------------------------------------------------------------------
+
+    def join(self, incarnation: int) -> Tensor:
+        """Enter the run; return the center's value to start from."""
+        with self._control():
+            self.segment.states[self.rank], self.segment.incarnations[self.rank] = JOINED, incarnation
+            _count(self.segment)
+        return self.snapshot()["x"]
+
+    def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
+        """Leave the model's other tensors, and second names of tied ones, for whoever reads the final center."""
+        path = self.folder / "rest.safetensors"
+        with self._control():
+            if not path.exists():
+                checkpoint.save(path, {"rest": rest, "aliases": aliases})
+
+    def leave(self) -> None:
+        """Leave politely: the others' moving rate follows."""
+        with self._control():
+            self.segment.states[self.rank] = LEFT
+            _count(self.segment)
+        self.locks.release(LIVES + self.rank)
+
+    @property
+    def living(self) -> int:
+        """How many workers are in the run now."""
+        return max(1, int(self.segment.control[LIVING]))
+
+    @property
+    def version(self) -> int:
+        """The master's clock."""
+        return int(self.segment.control[VERSION])
+
+    @contextmanager
+    def _control(self) -> Iterator[None]:
+        with self.locks.threads, self.locks.hold(CONTROL):
+            yield
+
+    # exchanging ------------------------------------------------------------------------------------------------
+
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
+        if message is None:
+            return self.snapshot()["x"]
+        with self._exchanging():
+            refused = self._stripes(message, scale)
+            if refused:
+                return None
+            self._tick()
+        return message
+
+    def push(self, message: Tensor, scale: float) -> bool:
+        """Apply one message that wants no answer."""
+        return self.exchange(message, scale) is not None
+
+    def _stripes(self, message: Tensor, scale: float, *, back: bool = False) -> bool:
+        """Go through the stripes, starting at one's own so that workers do not queue up; whether it was refused."""
+        elastic = self.method.answers_with == "difference"
+        if not elastic and not finite(message):
+            return True
+        count = self.segment.stripes
+        bad = 0
+        for k in range(count):
+            s = (k + self.rank) % count
+            a, b = self.segment.bounds[s]
+            slots = {name: slot[a:b] for name, slot in self.segment.slots.items()}
+            start = time.perf_counter()
+            with self.locks.hold(STRIPES + s):
+                self.locked_seconds += time.perf_counter() - start
+                if back:
+                    slots["x"].sub_(message[a:b])
+                    continue
+                bad += exchange_(self.method, slots, message[a:b], scale, int(self.segment.versions[s]))
+                self.segment.versions[s] += 1
+        if bad:  # the finite elements went in: take them out again
+            self._stripes(message, scale, back=True)
+        return bad > 0
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        """Be inside the gate: shared among exchanges, closed by a snapshot."""
+        with self.locks.threads:
+            self.locks.take(TURNSTILE)
+            self.locks.take(GATE, shared=True)
+            self.locks.release(TURNSTILE)
+            try:
+                yield
+            finally:
+                self.locks.release(GATE)
+
+    def _tick(self) -> None:
+        with self.locks.hold(CONTROL):
+            self.segment.control[VERSION] += 1
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of all the center's vectors between two exchanges: none is half in it."""
+        # Holding the turnstile keeps new exchanges out while the gate empties, so a snapshot cannot starve.
+        with self.locks.threads, self.locks.hold(TURNSTILE), self.locks.hold(GATE):
+            return {name: slot.clone() for name, slot in self.segment.slots.items() if name != "sum"}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What is evaluated, z where there is one, else x̃, as named tensors."""
+        slots = self.snapshot()
+        return self.segment.split(slots.get("average", slots["x"]))
+
+    # turns and rounds ------------------------------------------------------------------------------------------
+
+    def wait_turn(self, deadline: float) -> None:
+        """Round-robin: wait until it is this rank's turn; dead ranks are passed over."""
+        end = time.monotonic() + deadline
+        control = self.segment.control
+        while int(control[TURN]) % self.launched != self.rank:
+            holder = int(control[TURN]) % self.launched
+            if self.segment.states[holder] in (LEFT, DEAD):
+                with self._control():
+                    if int(control[TURN]) % self.launched == holder:
+                        control[TURN] += 1
+            self._bury_the_dead()
+            if time.monotonic() > end:
+                raise TimeoutError(f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it")
+            time.sleep(POLL)
+
+    def pass_turn(self) -> None:
+        """Round-robin: the next worker may act."""
+        with self._control():
+            self.segment.control[TURN] += 1
+
+    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+        """Equations 3 and 4: every d from the same x̃, one update with their sum, a meeting that survives deaths."""
+        control, slots, method = self.segment.control, self.segment.slots, self.method
+        mine = int(control[ROUND])
+        d = None
+        if message is not None and finite(message):
+            d = method.propose(slots, message, scale)
+            for s, (a, b) in enumerate(self.segment.bounds):
+                with self.locks.threads, self.locks.hold(STRIPES + s):
+                    slots["sum"][a:b] += d[a:b]
+        with self._control():
+            control[ARRIVED] += 1
+            control[APPLIED] += d is not None
+        self._meet(mine, deadline)
+        if message is not None and d is None:
+            return None
+        return d if method.answers_with == "difference" and d is not None else slots["x"].clone()
+
+    def _meet(self, mine: int, deadline: float) -> None:
+        """Wait until round `mine` is over; whoever sees that all living have arrived ends it."""
+        control, slots, end = self.segment.control, self.segment.slots, time.monotonic() + deadline
+        while int(control[ROUND]) == mine:
+            with self._control():
+                if int(control[ROUND]) == mine and int(control[ARRIVED]) >= self.living:
+                    if control[APPLIED]:
+                        self.method.update_(slots, slots["sum"], int(control[VERSION]))
+                        slots["sum"].zero_()
+                        control[VERSION] += 1
+                    control[ARRIVED] = control[APPLIED] = 0
+                    control[ROUND] += 1
+                    return
+            self._bury_the_dead()
+            if time.monotonic() > end:
+                raise TimeoutError(f"worker {self.rank}: round {mine} is not complete after {deadline:g} s")
+            time.sleep(POLL)
+
+    def _bury_the_dead(self) -> None:
+        """While waiting for others, look now and then whether they live: a dead worker's life lock is open."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + 0.2
+        for rank in (self.segment.states == JOINED).nonzero()[0]:
+            if rank != self.rank and self.locks.try_take(LIVES + int(rank)):
+                self.locks.release(LIVES + int(rank))
+                bury(self.folder, int(rank), int(self.segment.incarnations[rank]))
+
+
+def _count(segment: Segment) -> None:
+    segment.control[LIVING] = int((segment.states == JOINED).sum())
+
+
+def bury(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
+    """Mark a worker dead, if that incarnation is still in the run: a launcher calls it when it sees a death."""
+    folder = Path(folder)
+    if not Segment.exists(folder):
+        return
+    segment, locks = Segment(folder), RecordLocks.of(folder / "locks")
+    with locks.threads, locks.hold(CONTROL):
+        if segment.states[rank] == JOINED and segment.incarnations[rank] == incarnation:
+            segment.states[rank] = DEAD
+            _count(segment)
+
+
+def read_center(folder: str | os.PathLike[str]) -> dict[str, Tensor] | None:
+    """Read the final center of a run whose workers have ended; None if none of them ever attached."""
+    folder = Path(folder)
+    if not Segment.exists(folder):
+        return None
+    segment = Segment(folder)
+    center = segment.split(segment.slots.get("average", segment.slots["x"]))
+    path = folder / "rest.safetensors"
+    left = checkpoint.load(path) if path.exists() else {"rest": {}, "aliases": {}}
+    tied = {alias: center[name].clone() for alias, name in left["aliases"].items()}
+    return {**left["rest"], **tied, **center}

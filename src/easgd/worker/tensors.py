@@ -1,0 +1,74 @@
+"""Which tensors of a model are exchanged, and how a center's vector becomes a state dict again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from easgd.errors import SettingError, refuse
+from easgd.methods import Method
+
+
+def exchanged(model: nn.Module, optimizer: torch.optim.Optimizer, *, averaged_buffers: bool) -> dict[str, Tensor]:
+    """Name the tensors that are tied to the center: trainable parameters, once each, and float buffers if wished.
+
+    A parameter that the optimizer moves but the model does not know, as of a loss of its own, is named by its place.
+    """
+    named: dict[str, Tensor] = {_plain(name): p for name, p in model.named_parameters() if p.requires_grad}
+    known = {id(p) for p in named.values()}
+    for g, group in enumerate(optimizer.param_groups):
+        for i, p in enumerate(group["params"]):
+            if id(p) not in known and p.requires_grad:
+                named[f"optimizer.{g}.{i}"] = p
+                known.add(id(p))
+    if averaged_buffers:
+        named.update({_plain(name): b for name, b in model.named_buffers() if b.is_floating_point()})
+    if not named:
+        raise SettingError("the model has no trainable parameter; attach it before freezing, or unfreeze some")
+    for name, tensor in named.items():
+        if not tensor.is_floating_point():
+            raise SettingError(f"{name} has dtype {tensor.dtype}; only floating-point parameters can be averaged")
+    return named
+
+
+def full_state(model: nn.Module, tensors: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The model's state dict with the exchanged tensors at `values`; tied names get the same value."""
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    out = {}
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        name = names.get(id(tensor))
+        value = values.get(name, tensor) if name is not None else tensor
+        out[_plain(key)] = value.detach().clone()
+    return out
+
+
+def remainder(model: nn.Module, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What a state dict has beside the exchanged tensors: other tensors, and second names of tied ones."""
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    rest: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        name = names.get(id(tensor))
+        if name is None:
+            rest[_plain(key)] = tensor.detach().clone()
+        elif name != _plain(key):
+            aliases[_plain(key)] = name
+    return rest, aliases
+
+
+def _plain(name: str) -> str:
+    """A compiled module is the same model: torch.compile's prefix is not part of a parameter's name."""
+    return name.replace("_orig_mod.", "")
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, method: Method) -> None:
+    """Refuse a local momentum that contradicts the method's: δ is the optimizer's setting, the method reads it."""
+    if not method.delta or not isinstance(optimizer, torch.optim.SGD):
+        return
+    for group in optimizer.param_groups:
+        if group["momentum"] != method.delta or not group["nesterov"]:
+            have = f"momentum={group['momentum']}, nesterov={group['nesterov']}"
+            raise refuse(
+                "momentum", method.delta, f"the optimizer has {have}",
+                f"write SGD(…, momentum={method.delta}, nesterov=True)",
+            )  # fmt: skip
