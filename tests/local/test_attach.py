@@ -335,8 +335,8 @@ def test_bad_settings_say_what_to_write():
         easgd.attach(model, plain, easgd.EAMSGD())
     with pytest.raises(easgd.SettingError, match=r"unknown policy buffers 'averge'.*did you mean 'average'"):
         easgd.attach(model, plain, easgd.EASGD(), buffers="averge")
+    frozen = net().requires_grad_(False)
     with pytest.raises(easgd.SettingError, match="no trainable parameter"):
-        frozen = net().requires_grad_(False)
         easgd.attach(frozen, torch.optim.SGD(frozen.parameters(), lr=0.1), easgd.EASGD())
     with pytest.raises(easgd.SettingError, match=r"write easgd\.EASGD"):
         easgd.attach(model, plain, "easgd")

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 BENCHES = {
     "theory": "easgd.bench.theory",
     "simulator": "easgd.bench.simulator",
+    "exchange": "easgd.bench.exchange",
+    "overhead": "easgd.bench.overhead",
     "loader": "easgd.bench.loader",
 }
 

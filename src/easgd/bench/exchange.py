@@ -1,0 +1,100 @@
+"""`easgd bench exchange`: the elastic exchange beside the memory limit, for 1, 2 and 4 processes on one center.
+
+The limit is a loop with the same access pattern and nothing to compute: it reads two vectors and writes both, each
+process its own vector and the shared one, without a lock. Both are timed in turn in the same processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import tempfile
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from easgd.bench import Row, interleaved
+from easgd.center.segment import Layout
+from easgd.center.shared import SharedCenter
+from easgd.kernels import fused
+from easgd.methods import EASGD
+
+SIZES = (1_000_000, 25_000_000, 100_000_000)
+PROCESSES = (1, 2, 4)
+METHOD = EASGD(period=1, moving_rate=0.1)
+
+
+def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES) -> list[Row]:
+    """Measure each size alone against plain torch, then each number of processes against the limit."""
+    from rich.progress import track
+
+    torch.set_num_threads(1)
+    cases = [(n, p) for n in sizes for p in processes]
+    out = [_against_torch(n) for n in track(sizes, "torch expression", transient=True)]
+    return [*(_together(n, p) for n, p in track(cases, "processes", transient=True)), *out]
+
+
+def _against_torch(n: int) -> Row:
+    """The fused loop against d = α(x − x̃); x̃ = x̃ + d as one would write it."""
+    x, center = torch.rand(n), torch.rand(n)
+    mine, shared = x.clone().numpy(), center.clone().numpy()
+
+    def naive() -> None:
+        nonlocal center
+        d = 0.1 * (x - center)
+        center = center + d
+
+    times = interleaved(
+        {"fused": lambda: fused.elastic_(mine, shared, fused.f32(0.1)), "naive": naive},
+        repeat=5, inner=max(1, 10_000_000 // n),
+    )  # fmt: skip
+    return Row(f"{n:,} elements, 1 process, torch expression", 1 / times["fused"], "exchanges/s", 1 / times["naive"],
+               times["naive"] / times["fused"])  # fmt: skip
+
+
+def _together(n: int, processes: int) -> Row:
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        context = multiprocessing.get_context("spawn")
+        barrier, queue = context.Barrier(processes), context.Queue()
+        started = [
+            context.Process(target=_worker, args=(folder, rank, processes, n, barrier, queue))
+            for rank in range(processes)
+        ]
+        for process in started:
+            process.start()
+        results = [queue.get(timeout=300) for _ in started]
+        for process in started:
+            process.join()
+    exchange = sum(r["exchange"] for r in results)
+    limit = sum(r["limit"] for r in results)
+    return Row(f"{n:,} elements, {processes} processes, memory limit", exchange, "exchanges/s", limit, exchange / limit)
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, queue: Any) -> None:
+    torch.set_num_threads(1)
+    layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
+    center = SharedCenter(Path(folder), METHOD, torch.zeros(n), layout, rank, processes)
+    center.join(0)
+    message = torch.rand(n)
+    mine, shared = message.numpy(), center.segment.slots["x"].numpy()
+    calls = {"limit": lambda: fused.swap_(mine, shared), "exchange": lambda: center.exchange(message, 0.1)}
+    rates: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(5):
+        for name, call in calls.items():
+            call()
+            message.uniform_()  # a swap brings the center's numbers: keep both away from denormals
+            barrier.wait()
+            count, start = 0, time.perf_counter()
+            while (spent := time.perf_counter() - start) < 0.4 or count < 2:
+                call()
+                count += 1
+            rates[name].append(count / spent)
+            barrier.wait()
+    queue.put({name: statistics.median(samples) for name, samples in rates.items()})

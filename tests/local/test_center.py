@@ -1,0 +1,266 @@
+"""The center in shared memory under real processes: nothing lost, nothing torn, nothing left locked."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import easgd
+from easgd.center.apply import exchange_, plain_exchange_
+from easgd.center.locks import RecordLocks
+from easgd.center.segment import DEAD, Layout, stripes_for
+from easgd.center.shared import LIVES, STRIPES, SharedCenter, bury, read_center
+
+SPAWN = multiprocessing.get_context("spawn")
+N = 1_500_000  # five stripes
+
+
+def layout(n=N):
+    return Layout(("w",), ((n,),), ((1,),), ("torch.float32",))
+
+
+def open_center(folder, rank, method, n=N, workers=4):
+    center = SharedCenter(folder, method, torch.zeros(n), layout(n), rank, workers)
+    center.join(0)
+    return center
+
+
+def start(target, *args):
+    process = SPAWN.Process(target=target, args=args)
+    process.start()
+    return process
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+def exchange_many(folder, rank, count, queue):
+    torch.set_num_threads(1)
+    center = open_center(folder, rank, easgd.EASGD(period=1, moving_rate=0.3))
+    x = torch.from_numpy(np.random.default_rng(rank).standard_normal(N).astype(np.float32))
+    begin = x.sum(dtype=torch.float64).item()
+    for _ in range(count):
+        x -= center.exchange(x.clone(), 0.3)
+    queue.put((begin, x.sum(dtype=torch.float64).item()))
+    center.leave()
+
+
+def test_concurrent_exchanges_lose_no_update(tmp_path):
+    """Σxⁱ + x̃ is the same before and after 4 × 120 exchanges of processes that never wait for each other."""
+    queue = SPAWN.Queue()
+    processes = [start(exchange_many, tmp_path, rank, 120, queue) for rank in range(4)]
+    sums = [queue.get(timeout=100) for _ in processes]
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == 0
+    center = read_center(tmp_path)["w"].sum(dtype=torch.float64).item()
+    before, after = sum(b for b, _ in sums), sum(a for _, a in sums) + center
+    # One lost update of a single stripe would move the sum by hundreds; float32 rounding by far less than one.
+    assert after == pytest.approx(before, abs=1.0)
+
+
+def push_ones(folder, rank, ready):
+    torch.set_num_threads(1)
+    center = open_center(folder, rank, easgd.Downpour())
+    ones = torch.ones(N)
+    while True:
+        center.exchange(ones.clone(), 1.0)
+        ready.set()
+
+
+def test_a_snapshot_sees_whole_exchanges_only(tmp_path):
+    ready = [SPAWN.Event(), SPAWN.Event()]
+    pushing = [start(push_ones, tmp_path, rank, ready[rank]) for rank in range(2)]
+    try:
+        for event in ready:
+            assert event.wait(60)
+        center = open_center(tmp_path, 2, easgd.Downpour())
+        seen = []
+        for _ in range(20):
+            x = center.snapshot()["x"]
+            assert x.min() == x.max()
+            seen.append(x[0].item())
+        assert seen == sorted(seen)
+        assert seen[-1] > seen[0]
+    finally:
+        for process in pushing:
+            process.kill()
+            process.join()
+    center.leave()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_killed_worker_leaves_every_element_before_or_after(tmp_path, seed):
+    ready = SPAWN.Event()
+    victim = start(push_ones, tmp_path, 0, ready)
+    assert ready.wait(60)
+    time.sleep(np.random.default_rng(seed).uniform(0, 0.05))  # where it strikes is the seed's; what must hold is not
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.join()
+    center = open_center(tmp_path, 1, easgd.Downpour())
+    x = center.snapshot()["x"]
+    assert torch.equal(x, x.round())
+    assert x.max() - x.min() <= 1
+    assert center.exchange(torch.ones(N), 1.0) is not None  # no lock stayed closed
+    center.leave()
+
+
+def die_in_a_stripe(folder, holding):
+    center = open_center(folder, 0, easgd.Downpour())
+    center.locks.take(STRIPES + 2)
+    a, b = center.segment.bounds[2]
+    center.segment.slots["x"][a : (a + b) // 2] += 1
+    holding.set()
+    time.sleep(60)
+
+
+def test_a_lock_falls_open_when_its_holder_is_killed(tmp_path):
+    holding = SPAWN.Event()
+    victim = start(die_in_a_stripe, tmp_path, holding)
+    assert holding.wait(60)
+    center = open_center(tmp_path, 1, easgd.Downpour())
+    assert not center.locks.try_take(STRIPES + 2)
+    os.kill(victim.pid, signal.SIGKILL)
+    wait_for(lambda: center.locks.try_take(STRIPES + 2), seconds=1.0)
+    center.locks.release(STRIPES + 2)
+    answer = center.exchange(torch.ones(N), 1.0)
+    assert set(answer.unique().tolist()) == {1.0, 2.0}
+    victim.join()
+    center.leave()
+
+
+def meet(folder, rank, rounds, die_at, queue):
+    torch.set_num_threads(1)
+    center = open_center(folder, rank, easgd.EASGD(period=1, beta=0.6, sync=True), n=10, workers=3)
+    while center.living < 3:
+        time.sleep(0.001)
+    x = torch.full((10,), float(rank))
+    for t in range(rounds):
+        if t == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        x -= center.exchange_together(x, 0.6 / center.living, deadline=20)
+    queue.put((rank, x[0].item()))
+    center.leave()
+
+
+def test_synchronous_rounds_are_equations_3_and_4(tmp_path):
+    queue = SPAWN.Queue()
+    processes = [start(meet, tmp_path, rank, 5, None, queue) for rank in range(3)]
+    ours = dict(queue.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join(20)
+    x, center = np.arange(3.0), 0.0
+    for _ in range(5):
+        d = 0.2 * (x - center)
+        x, center = x - d, center + d.sum()
+    assert [ours[rank] for rank in range(3)] == pytest.approx(x, abs=1e-6)
+    assert read_center(tmp_path)["w"][0].item() == pytest.approx(center, abs=1e-6)
+
+
+def test_a_synchronous_round_survives_a_death(tmp_path):
+    """Nobody buries the dead here: the waiting ones find its life lock open, and the round shrinks."""
+    queue = SPAWN.Queue()
+    processes = [start(meet, tmp_path, rank, 6, 3 if rank == 1 else None, queue) for rank in range(3)]
+    ours = dict(queue.get(timeout=60) for _ in range(2))
+    for process in processes:
+        process.join(20)
+    assert set(ours) == {0, 2}
+    assert processes[1].exitcode == -signal.SIGKILL
+    assert RecordLocks.of(tmp_path / "locks").try_take(LIVES + 1)
+
+
+def test_membership_follows_joins_leaves_and_burials(tmp_path):
+    method = easgd.EASGD(period=1, beta=0.8)
+    first, second = (open_center(tmp_path, rank, method, n=10) for rank in (0, 1))
+    assert first.living == 2
+    bury(tmp_path, 1, incarnation=5)  # not the incarnation that lives
+    assert first.living == 2
+    bury(tmp_path, 1, incarnation=0)
+    assert first.living == 1
+    assert second.segment.states[1] == DEAD
+    second.join(1)
+    assert first.living == 2
+    second.leave()
+    assert first.living == 1
+    first.leave()
+
+
+METHODS = {
+    "elastic": easgd.EASGD(period=1, moving_rate=0.3),
+    "averaged": easgd.averaged(easgd.EASGD(period=1, moving_rate=0.3)),
+    "downpour": easgd.Downpour(),
+    "mvadownpour": easgd.MVADownpour(rate=0.1),
+    "mdownpour": easgd.MDownpour(momentum=0.9),
+    "admm": easgd.ADMM(1.0),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fused_and_plain_exchanges_give_the_same_numbers(name):
+    method = METHODS[name]
+    fused, plain = (method.center_slots(torch.linspace(-3, 2, 999)) for _ in range(2))
+    for version in range(5):
+        message = torch.randn(999, generator=torch.Generator().manual_seed(version))
+        ours, theirs = message.clone(), message.clone()
+        assert exchange_(method, fused, ours, 0.3, version) == 0
+        assert plain_exchange_(method, plain, theirs, 0.3, version) == 0
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+        for slot in fused:
+            torch.testing.assert_close(fused[slot], plain[slot], rtol=1e-6, atol=1e-6)
+    if name == "elastic":
+        assert all(torch.equal(fused[slot], plain[slot]) for slot in fused)
+
+
+@pytest.mark.parametrize("name", ["elastic", "averaged"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+def test_non_finite_elements_are_left_out_and_counted(name, poison):
+    for exchange in (exchange_, plain_exchange_):
+        center = METHODS[name].center_slots(torch.zeros(100))
+        message = torch.ones(100)
+        message[[3, 70]] = poison
+        assert exchange(METHODS[name], center, message, 0.5, 0) == 2
+        assert all(slot.isfinite().all() for slot in center.values())
+        assert message[3] == 0
+        assert message[4] == 0.5
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["elastic", "downpour", "mdownpour", "admm"])
+def test_a_refused_message_leaves_the_center_as_it_was(tmp_path, name, poison):
+    center = open_center(tmp_path, 0, METHODS[name], n=300_000)
+    center.exchange(torch.ones(300_000), 0.5)
+    before = center.snapshot()["x"]
+    bad = torch.ones(300_000)
+    bad[250_000] = poison
+    assert center.exchange(bad, 0.5) is None
+    torch.testing.assert_close(center.snapshot()["x"], before, rtol=0, atol=1e-6)
+    assert center.version == 1
+    center.leave()
+
+
+def test_a_user_s_own_rule_is_not_replaced_by_a_fused_one():
+    class Half(easgd.EASGD):
+        def propose(self, center, message, scale):
+            return 0.5 * super().propose(center, message, scale)
+
+    center = Half(moving_rate=0.4).center_slots(torch.zeros(10))
+    message = torch.ones(10)
+    exchange_(Half(moving_rate=0.4), center, message, 0.4, 0)
+    torch.testing.assert_close(message, torch.full((10,), 0.2))
+
+
+def test_stripes_are_few_for_a_small_vector_and_meet_at_cache_lines(tmp_path):
+    assert [stripes_for(n) for n in (1, 351_946, 1_000_000, 25_000_000)] == [1, 1, 3, 32]
+    bounds = open_center(tmp_path, 0, easgd.EASGD()).segment.bounds
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == N
+    assert all(a[1] == b[0] and a[1] % 16 == 0 for a, b in itertools.pairwise(bounds))
