@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from easgd.data.digits import make_digits as make_digits
     from easgd.data.format import ImageFile as ImageFile
+    from easgd.data.loader import Loader as Loader
+    from easgd.data.loader import evaluation as evaluation
+    from easgd.data.sampler import CIFAR10 as CIFAR10
+    from easgd.data.sampler import DIGITS as DIGITS
+    from easgd.data.sampler import IMAGENET as IMAGENET
+    from easgd.data.sampler import Sampler as Sampler
+    from easgd.data.sampler import Scheme as Scheme
+    from easgd.data.sharding import ShardedLoader as ShardedLoader
+    from easgd.data.sharding import shard as shard
     from easgd.data.store import available as available
     from easgd.data.store import home as home
     from easgd.data.store import load as load
@@ -20,6 +29,9 @@ if TYPE_CHECKING:
 _ROOMS = {
     "digits": ("make_digits",),
     "format": ("ImageFile",),
+    "loader": ("Loader", "evaluation"),
+    "sampler": ("CIFAR10", "DIGITS", "IMAGENET", "Sampler", "Scheme"),
+    "sharding": ("ShardedLoader", "shard"),
     "store": ("available", "home", "load", "path_of"),
     "synthetic": ("make_synthetic",),
     "write": ("Writer",),
