@@ -88,6 +88,11 @@ class ImageFile:
         size = "varying" if self.shape is None else "×".join(map(str, self.shape))
         return f"{size}×{self.channels}"
 
+    @property
+    def smallest(self) -> int:
+        """The shortest side of any image."""
+        return int(self._index[:, 1:].min()) if self._index is not None else min(self.shape or (0,))
+
     def image(self, i: int) -> Bytes:
         """Return image i as [height, width, channels], a view of the map."""
         if self.images is not None:

@@ -1,0 +1,126 @@
+"""Ready batches for a training loop: sampler, crops and scale, prefetched on background threads.
+
+file = easgd.data.load("cifar10")
+with Loader(file, easgd.data.CIFAR10, worker=0) as batches:
+    for images, labels in batches: ...          # without end; float32, channels_last, in [0, 1]
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from easgd.data.format import ImageFile, Ints
+from easgd.data.prefetch import Prefetcher
+from easgd.data.sampler import CIFAR10, Sampler, Scheme
+from easgd.data.transforms import center_crops, check_crop, cut, labels_of, random_crops, to_float
+from easgd.errors import refuse
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Loader:
+    """One worker's endless stream of (images, labels) under a `Scheme`.
+
+    `cursors` is the path of the file that the workers of one machine share; every machine has its own. Workers that
+    live in one process share a `sampler` instead. A crop depends on (seed, worker, number of the batch) alone.
+    """
+
+    def __init__(
+        self,
+        file: ImageFile,
+        scheme: Scheme = CIFAR10,
+        *,
+        worker: int = 0,
+        seed: int = 0,
+        cursors: str | os.PathLike[str] | None = None,
+        sampler: Sampler | None = None,
+        ahead: int = 4,
+        threads: int = 1,
+    ) -> None:
+        if sampler is not None and (cursors is not None or sampler.count != len(file) or sampler.scheme != scheme):
+            raise refuse(
+                "sampler", sampler.count, "it was made for other data or another scheme", "share one that fits"
+            )
+        if ahead < 0 or threads < 1:
+            raise refuse("ahead, threads", (ahead, threads), "at least 0 and 1", "0 batches ahead means no threads")
+        check_crop(file, scheme.crop)
+        self.file, self.scheme, self.worker, self.seed = file, scheme, worker, seed
+        self.sampler = sampler or Sampler(
+            len(file),
+            scheme,
+            seed=seed,
+            cursors=cursors,
+            on_chunk=lambda chunk: file.will_need(chunk.first, chunk.last),
+        )
+        self._number = 0
+        self._planned_before: deque[Ints] = deque()
+        self._prefetcher = Prefetcher(self._plan, self._make, ahead=ahead, threads=threads)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches that make up as many images as the set has, rounded down but at least 1."""
+        return max(1, len(self.file) // self.scheme.batch)
+
+    def _plan(self) -> tuple[int, Ints]:
+        rows = self._planned_before.popleft() if self._planned_before else self.sampler.next(self.worker)
+        self._number += 1
+        return self._number - 1, rows
+
+    def _make(self, plan: tuple[int, Ints]) -> Batch:
+        number, rows = plan
+        rng = np.random.default_rng([self.seed, 3, self.worker, number])
+        crops = random_crops(self.file, rows, self.scheme.crop, self.scheme.flip, rng)
+        return to_float(cut(self.file, rows, crops)), labels_of(self.file, rows)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            yield self._prefetcher.next()
+
+    def __next__(self) -> Batch:
+        return self._prefetcher.next()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that decides the next batches, as integer tensors: those made ahead are not lost."""
+        pending = self._prefetcher.pending()
+        rows = [*(rows for _, rows in pending), *self._planned_before]
+        empty = torch.empty(0, self.scheme.batch, dtype=torch.int64)
+        return {
+            "loader.number": torch.tensor(self._number - len(pending)),
+            "loader.pending": torch.from_numpy(np.stack(rows)) if rows else empty,
+            **self.sampler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue with the batch that would have come next when `state_dict` was taken."""
+        self.sampler.load_state_dict({key: value for key, value in state.items() if not key.startswith("loader.")})
+        self._prefetcher.restart()
+        self._number = int(state["loader.number"])
+        self._planned_before = deque(state["loader.pending"].numpy().copy())
+
+    def close(self) -> None:
+        """End the background threads."""
+        self._prefetcher.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def evaluation(file: ImageFile, crop: int | None = None, batch: int = 500, limit: int | None = None) -> Iterator[Batch]:
+    """Yield the center crops of a data set once, in order; the last batch may be short."""
+    check_crop(file, crop)
+    count = len(file) if limit is None else min(limit, len(file))
+    for start in range(0, count, batch):
+        rows = np.arange(start, min(start + batch, count))
+        yield to_float(cut(file, rows, center_crops(file, rows, crop))), labels_of(file, rows)
