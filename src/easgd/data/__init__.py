@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from easgd.data.cifar10 import make_cifar10 as make_cifar10
     from easgd.data.digits import make_digits as make_digits
     from easgd.data.format import ImageFile as ImageFile
     from easgd.data.loader import Loader as Loader
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from easgd.data.write import Writer as Writer
 
 _ROOMS = {
+    "cifar10": ("make_cifar10",),
     "digits": ("make_digits",),
     "format": ("ImageFile",),
     "loader": ("Loader", "evaluation"),
