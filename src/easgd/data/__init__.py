@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from easgd.data.cifar10 import make_cifar10 as make_cifar10
     from easgd.data.digits import make_digits as make_digits
+    from easgd.data.folder import make_folder as make_folder
     from easgd.data.format import ImageFile as ImageFile
     from easgd.data.loader import Loader as Loader
     from easgd.data.loader import evaluation as evaluation
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "cifar10": ("make_cifar10",),
     "digits": ("make_digits",),
+    "folder": ("make_folder",),
     "format": ("ImageFile",),
     "loader": ("Loader", "evaluation"),
     "sampler": ("CIFAR10", "DIGITS", "IMAGENET", "Sampler", "Scheme"),

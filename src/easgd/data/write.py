@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -49,8 +50,8 @@ class Writer:
             "classes": list(classes),
             "source": source,
         }
-        self._labels: list[int] = []
-        self._index: list[tuple[int, int, int]] = []
+        self._labels = array("i")
+        self._index = array("q")
         self._written = 0
         # Room for the header as it will be with its largest numbers.
         self._start = -(-(PREFIX.size + len(json.dumps(self._fields)) + 400) // _PAGE) * _PAGE
@@ -75,9 +76,10 @@ class Writer:
             raise ValueError(f"images of dtype {images.dtype}: write uint8")
         if self.shape is None:
             each = height * width * channels
-            self._index += [(self._written + i * each, height, width) for i in range(n)]
+            for i in range(n):
+                self._index.extend((self._written + i * each, height, width))
         self._put(np.ascontiguousarray(images).tobytes())
-        self._labels += [int(label) for label in labels]
+        self._labels.extend(int(label) for label in labels)
 
     def _put(self, data: bytes) -> None:
         self._file.write(data)
