@@ -20,6 +20,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -122,11 +123,13 @@ class ImageFile:
         aligned = start // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_WILLNEED, aligned, min(stop + self.data_start, len(self._map)) - aligned)
 
-    def verify(self) -> None:
+    def verify(self, progress: Callable[[int, int, str], None] | None = None) -> None:
         """Read every byte; raise a `SettingError` that names the file if one of them is not what was written."""
         digest = hashlib.sha256()
         for start in range(self.data_start, len(self._map), 1 << 22):
             digest.update(self._map[start : start + (1 << 22)])
+            if progress is not None:
+                progress(start, len(self._map), f"reading {self.path.name}")
         if digest.hexdigest() != self.header["sha256"]:
             raise _bad(self.path, "its checksum does not match its contents")
         if int(self.labels.min()) < 0 or int(self.labels.max()) >= len(self.classes):

@@ -33,7 +33,10 @@ def load(name: str = "digits", split: str = "train") -> ImageFile:
             make_digits()
         else:
             known = ", ".join(available()) or "none"
-            raise refuse("data set", f"{name}-{split}", f"not found (here: {known})", f"run `easgd data make {name}`")
+            command = name if name in ("cifar10", "synthetic") else "--help"
+            raise refuse(
+                "data set", f"{name}-{split}", f"not found (here: {known})", f"run `easgd data make {command}`"
+            )
     return ImageFile(path)
 
 

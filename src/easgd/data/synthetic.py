@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ def make_synthetic(
     seed: int = 0,
     name: str = "synthetic",
     split: str = "train",
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Path:
     """Write `count` square images, a smooth pattern per class under noise; return the path.
 
@@ -38,6 +40,7 @@ def make_synthetic(
         path, name=name, split=split, classes=names, channels=channels, shape=(size, size), source=f"seed {seed}"
     ) as out:
         for start in range(0, count, _BLOCK):
+            progress(start, count, f"{name}-{split}")
             labels = rng.integers(classes, size=min(_BLOCK, count - start))
             noise = rng.integers(-60, 61, size=(len(labels), size, size, channels), dtype=np.int16)
             out.add_many(np.clip(patterns[labels] + noise, 0, 255).astype(np.uint8), labels)
