@@ -23,18 +23,20 @@ def make_synthetic(
     seed: int = 0,
     name: str = "synthetic",
     split: str = "train",
+    path: Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Path:
     """Write `count` square images, a smooth pattern per class under noise; return the path.
 
-    The patterns depend on `seed` alone, the noise on `seed` and `split`: train and test are of one kind.
+    The file is `path`, or the data folder's file of this name and split. The patterns depend on `seed` alone, the noise
+    on `seed` and `split`: train and test are of one kind.
     """
     for what, value in (("count", count), ("size", size), ("channels", channels), ("classes", classes)):
         if value < 1:
             raise refuse(what, value, "must be at least 1", "use a positive number")
     patterns = _patterns(np.random.default_rng(seed), classes, size, channels)
     rng = np.random.default_rng([seed, *split.encode()])
-    path = path_of(name, split)
+    path = path or path_of(name, split)
     names = [f"class{i}" for i in range(classes)]
     with Writer(
         path, name=name, split=split, classes=names, channels=channels, shape=(size, size), source=f"seed {seed}"
