@@ -52,8 +52,8 @@ def test_images_of_varying_size(tmp_path):
     file.verify()
     assert file.images is None
     assert all(np.array_equal(file.image(i), image) for i, image in enumerate(images))
-    heights, widths = file.extents(np.array([2, 0]))
-    assert (heights.tolist(), widths.tolist()) == ([5, 4], [5, 9])
+    starts, heights, widths = file.places(np.array([2, 0]))
+    assert (starts.tolist(), heights.tolist(), widths.tolist()) == ([(36 + 28) * 3, 0], [5, 4], [5, 9])
     file.will_need(0, 3)
 
 

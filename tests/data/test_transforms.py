@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from easgd.data import ImageFile, Writer
-from easgd.data.transforms import Crops, center_crops, cut, random_crops, to_float
+from easgd.data.transforms import Crops, center_crops, cut, random_crops
 from easgd.errors import SettingError
 
 
@@ -50,7 +50,7 @@ def test_random_crops_and_flips_are_the_plain_loops(file_and_images):
     crops = random_crops(file, rows, 6, True, np.random.default_rng(0))
     assert crops.flips.any()
     assert not crops.flips.all()
-    batch = to_float(cut(file, rows, crops))
+    batch = cut(file, rows, crops)
     assert torch.equal(batch, plain_loop(images, rows, crops))
     assert batch.dtype == torch.float32
     assert batch.is_contiguous(memory_format=torch.channels_last)
@@ -60,9 +60,9 @@ def test_corners_and_whole_images(tmp_path):
     file, images = make(tmp_path / "t.easgd", *FILES["colour"])
     rows = np.array([0, 1, 2, 3])
     corners = Crops(6, 6, np.array([0, 0, 3, 3]), np.array([0, 5, 0, 5]), np.array([True, False, False, True]))
-    assert torch.equal(to_float(cut(file, rows, corners)), plain_loop(images, rows, corners))
+    assert torch.equal(cut(file, rows, corners), plain_loop(images, rows, corners))
     whole = random_crops(file, rows, None, False, np.random.default_rng(0))
-    assert np.array_equal(cut(file, rows, whole), np.stack(images[:4]))
+    assert torch.equal(cut(file, rows, whole), plain_loop(images, rows, whole))
 
 
 def test_every_position_and_flip_is_equally_likely(tmp_path):
@@ -84,15 +84,29 @@ def test_center_crops(file_and_images):
     assert [(int(top), int(left)) for top, left in zip(crops.tops, crops.lefts, strict=True)] == [
         ((images[r].shape[0] - 6) // 2, (images[r].shape[1] - 6) // 2) for r in rows
     ]
-    assert torch.equal(to_float(cut(file, rows, crops)), plain_loop(images, rows, crops))
+    assert torch.equal(cut(file, rows, crops), plain_loop(images, rows, crops))
 
 
-def test_pixels_span_zero_to_one_exactly():
-    pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
-    scaled = to_float(pixels).flatten()
+def test_pixels_span_zero_to_one_exactly(tmp_path):
+    with Writer(tmp_path / "t.easgd", name="t", split="train", classes=["a"], channels=1, shape=(16, 16)) as out:
+        out.add(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 0)
+    file, row = ImageFile(tmp_path / "t.easgd"), np.array([0])
+    scaled = cut(file, row, center_crops(file, row, None)).flatten()
     assert scaled[0] == 0
     assert scaled[255] == 1
     assert torch.equal(scaled, torch.arange(256) / 255)
+
+
+def test_nothing_outside_an_image_is_ever_read(file_and_images):
+    file, images = file_and_images
+    fits, row = np.array([0]), np.array([2])
+    height, width = images[2].shape[:2]
+    for tops, lefts in [(height - 5, 0), (0, width - 5), (-1, 0), (0, -1)]:
+        with pytest.raises(IndexError, match="outside"):
+            cut(file, row, Crops(6, 6, fits + tops, fits + lefts, np.array([False])))
+    for bad in (30, -31 if file.images is None else -1):
+        with pytest.raises(IndexError):
+            cut(file, np.array([bad]), Crops(6, 6, fits, fits, np.array([False])))
 
 
 def test_the_map_is_not_changed_by_flips(tmp_path):

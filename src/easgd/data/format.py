@@ -67,14 +67,14 @@ class ImageFile:
         whole = np.frombuffer(self._map, np.uint8)
         sections = {key: whole[start : start + size] for key, (start, size) in header["sections"].items()}
         self.data_start: int = header["sections"]["images"][0]
-        self._pixels: Bytes = sections["images"]
+        self.pixels: Bytes = sections["images"]
         self.labels: npt.NDArray[np.int32] = sections["labels"].view("<i4").reshape(self.count)
         self._index: Ints | None = None
         self.images: Bytes | None = None
         if self.shape is None:
             self._index = sections["index"].view("<i8").reshape(self.count, 3)
         else:
-            self.images = self._pixels.reshape(self.count, *self.shape, self.channels)
+            self.images = self.pixels.reshape(self.count, *self.shape, self.channels)
 
     def __len__(self) -> int:
         return self.count
@@ -101,14 +101,17 @@ class ImageFile:
             return view
         assert self._index is not None
         start, height, width = (int(v) for v in self._index[i])
-        return self._pixels[start : start + height * width * self.channels].reshape(height, width, self.channels)
+        return self.pixels[start : start + height * width * self.channels].reshape(height, width, self.channels)
 
-    def extents(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return heights and widths of the images in `rows`."""
-        if self.shape is not None:
-            return np.full(len(rows), self.shape[0]), np.full(len(rows), self.shape[1])
-        assert self._index is not None
-        return self._index[rows, 1], self._index[rows, 2]
+    def places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return where in `pixels` the images `rows` start, and their heights and widths."""
+        if self._index is not None:
+            start, height, width = self._index[rows].T
+            return start, height, width
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.count:
+            raise IndexError(f"images {rows.min()}..{rows.max()} of {self.count}")
+        height, width = self.shape or (0, 0)
+        return rows * (height * width * self.channels), np.full(len(rows), height), np.full(len(rows), width)
 
     def will_need(self, first: int, last: int) -> None:
         """Tell the kernel that images first..last−1 are read next, so that the disk reads them in one go."""
@@ -118,7 +121,7 @@ class ImageFile:
             start, stop = first * each, last * each
         else:
             start = int(self._index[first, 0])
-            stop = int(self._index[last, 0]) if last < self.count else len(self._pixels)
+            stop = int(self._index[last, 0]) if last < self.count else len(self.pixels)
         start += self.data_start
         aligned = start // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_WILLNEED, aligned, min(stop + self.data_start, len(self._map)) - aligned)

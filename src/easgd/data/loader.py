@@ -19,7 +19,7 @@ from torch import Tensor
 from easgd.data.format import ImageFile, Ints
 from easgd.data.prefetch import Prefetcher
 from easgd.data.sampler import CIFAR10, Sampler, Scheme
-from easgd.data.transforms import center_crops, check_crop, cut, labels_of, random_crops, to_float
+from easgd.data.transforms import center_crops, check_crop, cut, labels_of, random_crops
 from easgd.errors import refuse
 
 Batch = tuple[Tensor, Tensor]
@@ -77,7 +77,7 @@ class Loader:
         number, rows = plan
         rng = np.random.default_rng([self.seed, 3, self.worker, number])
         crops = random_crops(self.file, rows, self.scheme.crop, self.scheme.flip, rng)
-        return to_float(cut(self.file, rows, crops)), labels_of(self.file, rows)
+        return cut(self.file, rows, crops), labels_of(self.file, rows)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -123,4 +123,4 @@ def evaluation(file: ImageFile, crop: int | None = None, batch: int = 500, limit
     count = len(file) if limit is None else min(limit, len(file))
     for start in range(0, count, batch):
         rows = np.arange(start, min(start + batch, count))
-        yield to_float(cut(file, rows, center_crops(file, rows, crop))), labels_of(file, rows)
+        yield cut(file, rows, center_crops(file, rows, crop)), labels_of(file, rows)

@@ -58,7 +58,8 @@ def _images_of(
 ) -> list[Bytes]:
     rows = np.flatnonzero(file.labels == label)[:count]
     if len(rows) and (crop is not None or (flip and file.shape is not None)):
-        return list(cut(file, rows, random_crops(file, rows, crop, flip, rng)))
+        images = cut(file, rows, random_crops(file, rows, crop, flip, rng)).permute(0, 2, 3, 1).numpy()
+        return list(np.rint(images * 255).astype(np.uint8))
     return [file.image(int(row)) for row in rows]
 
 

@@ -1,8 +1,4 @@
-"""Crops, flips and the [0, 1] scale, a batch at a time (supplement, "Data preprocessing").
-
-All of it is numpy on one thread: it runs on background threads, where torch's own operations would start a second team
-of OpenMP threads that fights the training thread for the cores.
-"""
+"""Crops, flips and the [0, 1] scale, a batch at a time (supplement, "Data preprocessing")."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from easgd.data.format import Bytes, ImageFile, Ints
+from easgd.data.format import ImageFile, Ints
 from easgd.errors import refuse
 
 
@@ -44,7 +40,7 @@ def center_crops(file: ImageFile, rows: Ints, crop: int | None) -> Crops:
 
 
 def _extents(file: ImageFile, rows: Ints, crop: int | None) -> tuple[Ints, Ints, int, int]:
-    heights, widths = file.extents(rows)
+    _, heights, widths = file.places(rows)
     if crop is None:
         assert file.shape is not None, "check_crop refuses this"
         return heights, widths, *file.shape
@@ -61,41 +57,20 @@ def check_crop(file: ImageFile, crop: int | None) -> None:
         )
 
 
-def cut(file: ImageFile, rows: Ints, crops: Crops) -> Bytes:
-    """Copy the crops out of the map: uint8 [batch, height, width, channels]."""
-    if file.images is None:
-        pixels = np.empty((len(rows), crops.height, crops.width, file.channels), np.uint8)
-        for i, (row, top, left) in enumerate(
-            zip(rows.tolist(), crops.tops.tolist(), crops.lefts.tolist(), strict=True)
-        ):
-            pixels[i] = file.image(row)[top : top + crops.height, left : left + crops.width]
-    else:
-        pixels = _windows(file.images, crops)[rows, crops.tops, crops.lefts * file.channels]
-        pixels = pixels.reshape(len(rows), crops.height, crops.width, file.channels)
-    if crops.flips.any():
-        # A pixel as one item of `channels` bytes: mirrored whole, which is twice as fast as byte by byte.
-        whole = pixels.view(f"V{file.channels}")[..., 0]
-        whole[crops.flips] = whole[crops.flips][:, :, ::-1]
-    return pixels
+def cut(file: ImageFile, rows: Ints, crops: Crops) -> Tensor:
+    """Copy crops out of the map: float32 [batch, channels, height, width] in [0, 1], channels_last in memory."""
+    # Numba is not small, and the commands that only look at files do without it.
+    from easgd.data.crop_kernel import crop_into
 
-
-def _windows(images: Bytes, crops: Crops) -> Bytes:
-    """View all windows of all images: [image, top, left in bytes, height, width · channels], nothing copied.
-
-    Indexing the first three axes then copies each crop as a few contiguous runs.
-    """
-    count, height, width, channels = images.shape
-    run = crops.width * channels
-    shape = (count, height - crops.height + 1, width * channels - run + 1, crops.height, run)
-    image, line, _, byte = images.strides
-    return np.lib.stride_tricks.as_strided(images, shape, (image, line, byte, line, byte), writeable=False)
-
-
-def to_float(pixels: Bytes) -> Tensor:
-    """Scale uint8 pixels to [0, 1]: float32 [batch, channels, height, width], channels_last in memory."""
-    scaled = np.empty(pixels.shape, np.float32)
-    np.divide(pixels, np.float32(255), out=scaled)
-    return torch.from_numpy(scaled).permute(0, 3, 1, 2)
+    starts, heights, widths = file.places(rows)
+    inside = (crops.tops >= 0) & (crops.tops + crops.height <= heights)
+    inside &= (crops.lefts >= 0) & (crops.lefts + crops.width <= widths)
+    if not inside.all():
+        raise IndexError("a crop lies outside its image")  # the kernel would read whatever is there
+    out = np.empty((len(rows), crops.height, crops.width * file.channels), np.float32)
+    crop_into(file.pixels, starts, widths, crops.tops, crops.lefts, crops.flips, (0,) * file.channels, out)
+    images = torch.from_numpy(out).view(len(rows), crops.height, crops.width, file.channels)
+    return images.permute(0, 3, 1, 2)
 
 
 def labels_of(file: ImageFile, rows: Ints) -> Tensor:
