@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as fn
 from torch import nn
 
-from easgd.models import Dropout, build, cifar, digits_conv, digits_mlp, imagenet, seed_dropout
+from easgd.models import HE, Dropout, build, cifar, digits_conv, digits_mlp, imagenet, seed_dropout
 
 
 def count(net):
@@ -39,6 +39,15 @@ def test_one_initial_point_and_the_global_generator_untouched():
     weight = next(a.parameters()).detach()
     assert weight.abs().max() <= 75**-0.5
     assert weight.std() == pytest.approx((75 * 3) ** -0.5, rel=0.05)
+
+
+def test_hes_gain_keeps_the_size_of_activations():
+    """Weights of variance 2/fan-in: the mean square stays through rectified layers, instead of falling to a sixth."""
+    notation = "(256,1)L(256,1)L(256,1)L(256,1)S(256,1)"
+    x = torch.randn(200, 256, 1, 1, generator=torch.Generator().manual_seed(0))
+    plain, he = (build(notation, gain=gain)(x).square().mean().item() for gain in (1.0, HE))
+    assert he == pytest.approx(2.0, rel=0.3)
+    assert plain == pytest.approx(2 / 6**4, rel=0.3)
 
 
 def test_cifar_is_the_function_written_out_in_the_papers_order():

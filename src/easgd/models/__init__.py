@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from easgd.models.nets import CIFAR as CIFAR
     from easgd.models.nets import DIGITS_CONV as DIGITS_CONV
     from easgd.models.nets import DIGITS_MLP as DIGITS_MLP
+    from easgd.models.nets import HE as HE
     from easgd.models.nets import IMAGENET as IMAGENET
     from easgd.models.nets import Dropout as Dropout
     from easgd.models.nets import Net as Net
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from easgd.models.quadratic import Quadratic as Quadratic
 
 _HOME = {"Layer": "notation", "Shape": "notation", "parse": "notation", "Quadratic": "quadratic"}
-_NETS = ("CIFAR", "DIGITS_CONV", "DIGITS_MLP", "IMAGENET", "Dropout", "Net", "build", "cifar", "digits_conv")
+_NETS = ("CIFAR", "DIGITS_CONV", "DIGITS_MLP", "HE", "IMAGENET", "Dropout", "Net", "build", "cifar", "digits_conv")
 _HOME |= dict.fromkeys((*_NETS, "digits_mlp", "imagenet", "seed_dropout"), "nets")
 
 

@@ -4,8 +4,10 @@ All workers and the center must start from one point: different random points tr
 symmetry is broken (the paper's footnote to "Experimental setup"). So every network here is drawn from its own seeded
 generator: the same call gives the same parameters in every process, and leaves torch's global generator alone.
 
-Weights are uniform in ±1/√fan-in, the default of the paper's Torch7 and of today's PyTorch. Networks return logits;
-the loss (`torch.nn.functional.cross_entropy`) applies the log-softmax.
+Weights are uniform in ±gain/√fan-in. The paper does not say how it drew them; gain 1 is the default of its Torch7 and
+of today's PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and leaves
+the first plateau of CIFAR in less than half the steps. Networks return logits; the loss
+(`torch.nn.functional.cross_entropy`) applies the log-softmax.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ CIFAR = "(3,28)C(64,24)P(64,12)C(128,8)P(128,4)C(64,2)D(256,1)S(10,1)"
 IMAGENET = "(3,221)C(96,108)P(96,36)C(256,32)P(256,16)C(384,14)C(384,13)C(256,12)P(256,6)D(4096,1)D(4096,1)S(1000,1)"
 DIGITS_CONV = "(1,8)C(16,6)P(16,3)C(32,2)L(64,1)S(10,1)"
 DIGITS_MLP = "(1,8)L(64,1)S(10,1)"
+
+HE = math.sqrt(6)
 
 
 class Dropout(nn.Module):
@@ -69,8 +73,8 @@ class Net(nn.Module):
         return logits
 
 
-def build(notation: str, *, bias: float = 0.0, seed: int = 0) -> Net:
-    """Build the network a string describes, biases at `bias`, weights drawn from `seed`.
+def build(notation: str, *, bias: float = 0.0, seed: int = 0, gain: float = 1.0) -> Net:
+    """Build the network a string describes, biases at `bias`, weights drawn from `seed` within ±gain/√fan-in.
 
     >>> sum(p.numel() for p in build("(1,8)L(64,1)S(10,1)").parameters())
     4810
@@ -79,7 +83,7 @@ def build(notation: str, *, bias: float = 0.0, seed: int = 0) -> Net:
     with torch.device("meta"):
         net = Net(notation)
     net.to_empty(device="cpu")
-    _draw(net, bias, seed)
+    _draw(net, bias, seed, gain)
     return net
 
 
@@ -100,11 +104,11 @@ def _modules(layer: Layer, following: Layer | None) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def _draw(net: nn.Module, bias: float, seed: int) -> None:
+def _draw(net: nn.Module, bias: float, seed: int, gain: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     for module in net.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
-            bound = 1 / math.sqrt(module.weight[0].numel())
+            bound = gain / math.sqrt(module.weight[0].numel())
             module.weight.uniform_(-bound, bound, generator=generator)
             if module.bias is not None:
                 module.bias.fill_(bias)
@@ -118,21 +122,21 @@ def seed_dropout(net: nn.Module, seed: int) -> None:
             module.generator = generator
 
 
-def cifar(seed: int = 0) -> Net:
+def cifar(seed: int = 0, gain: float = 1.0) -> Net:
     """Return the paper's 7-layer CIFAR network: 351,946 parameters, biases 0, input 3×28×28."""
-    return build(CIFAR, bias=0.0, seed=seed)
+    return build(CIFAR, bias=0.0, seed=seed, gain=gain)
 
 
-def imagenet(seed: int = 0) -> Net:
+def imagenet(seed: int = 0, gain: float = 1.0) -> Net:
     """Return the paper's 11-layer ImageNet network: biases 0.1, input 3×221×221."""
-    return build(IMAGENET, bias=0.1, seed=seed)
+    return build(IMAGENET, bias=0.1, seed=seed, gain=gain)
 
 
-def digits_conv(seed: int = 0) -> Net:
+def digits_conv(seed: int = 0, gain: float = 1.0) -> Net:
     """Return a small convolutional network without dropout for 8×8 digits: 11,146 parameters."""
-    return build(DIGITS_CONV, bias=0.0, seed=seed)
+    return build(DIGITS_CONV, bias=0.0, seed=seed, gain=gain)
 
 
-def digits_mlp(seed: int = 0) -> Net:
+def digits_mlp(seed: int = 0, gain: float = 1.0) -> Net:
     """Return a network with one hidden layer for 8×8 digits: 4,810 parameters."""
-    return build(DIGITS_MLP, bias=0.0, seed=seed)
+    return build(DIGITS_MLP, bias=0.0, seed=seed, gain=gain)
