@@ -93,11 +93,15 @@ def test_a_worker_killed_while_it_holds_a_cursor_stops_nobody(tmp_path):
 
 
 def test_threads_of_one_process_exclude_each_other(tmp_path):
+    """Record locks alone would let them pass: they belong to the process."""
     cursors = shared(tmp_path / "cursors")
     taken = []
     threads = [threading.Thread(target=lambda: taken.extend(cursors.take(0) for _ in range(500))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
+    with cursors._locked(0):
+        for thread in threads:
+            thread.start()
+        threads[0].join(0.2)
+        assert taken == []
     for thread in threads:
         thread.join()
     assert len({(c.cycle, c.first) for c in taken}) == 2000

@@ -138,13 +138,15 @@ def test_a_loader_cuts_batches_of_varying_images(photos):
 
 
 STREAM = """
-import resource, sys
+import sys
 from easgd.data import make_folder
-import numpy, PIL.Image
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 make_folder(sys.argv[2], name="warm", size=8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 make_folder(sys.argv[1], name="big", size=400)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(peak() - before)
 """
 
 
@@ -158,3 +160,20 @@ def test_converting_streams(photos, tmp_path, monkeypatch):
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert (tmp_path / "home" / "big-train.easgd").stat().st_size > 72e6
     assert float(run.stdout) < 24
+
+
+def test_decoding_runs_only_a_few_images_ahead(photos):
+    from easgd.data.folder import _decoded, _Picture
+
+    pulled = []
+
+    def endless():
+        while True:
+            pulled.append(1)
+            yield _Picture(photos / "train" / "cat" / "0.png", 0)
+
+    images = _decoded(endless(), 24, False, threads=2)
+    for taken in range(1, 30):
+        next(images)
+        assert len(pulled) <= taken + 8
+    images.close()

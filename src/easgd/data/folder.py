@@ -150,7 +150,8 @@ def _decoded(
                 if len(pending) > 4 * threads:
                     first, future = pending.popleft()
                     yield first, future.result()
-            for first, future in pending:
+            while pending:
+                first, future = pending.popleft()
                 yield first, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
