@@ -57,6 +57,13 @@ def test_images_of_varying_size(tmp_path):
     file.will_need(0, 3)
 
 
+def test_another_process_is_sent_the_path_not_the_images(tmp_path):
+    images, _ = write(tmp_path / "toy.easgd", count=500)
+    sent = pickle.dumps(ImageFile(tmp_path / "toy.easgd"))
+    assert len(sent) < 1000
+    assert np.array_equal(pickle.loads(sent).images, images)
+
+
 def test_the_map_cannot_be_written_through(tmp_path):
     write(tmp_path / "toy.easgd")
     with pytest.raises(ValueError, match="read-only"):

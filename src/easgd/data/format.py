@@ -79,6 +79,9 @@ class ImageFile:
     def __len__(self) -> int:
         return self.count
 
+    def __reduce__(self) -> tuple[type[ImageFile], tuple[Path]]:
+        return ImageFile, (self.path,)  # another process opens the file itself
+
     def __repr__(self) -> str:
         return (
             f"ImageFile({self.name}-{self.split}: {self.count} images {self.size_text()}, {len(self.classes)} classes)"

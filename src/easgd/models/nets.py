@@ -5,8 +5,8 @@ symmetry is broken (the paper's footnote to "Experimental setup"). So every netw
 generator: the same call gives the same parameters in every process, and leaves torch's global generator alone.
 
 Weights are uniform in ±gain/√fan-in. The paper does not say how it drew them; gain 1 is the default of its Torch7 and
-of today's PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and leaves
-the first plateau of CIFAR in less than half the steps. Networks return logits; the loss
+of today's PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and
+leaves the first plateau of CIFAR in less than half the steps. Networks return logits; the loss
 (`torch.nn.functional.cross_entropy`) applies the log-softmax.
 """
 
