@@ -126,6 +126,6 @@ def _averaging(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[],
             with torch.no_grad():
                 for p in model.parameters():
                     dist.all_reduce(p)
-                    p /= WORKERS
+                    p.div_(WORKERS)
 
     return run

@@ -17,10 +17,11 @@ PUSH = (Method.propose, Method.absorb_)
 MOMENTUM = (Method.propose, MDownpour.absorb_)
 
 
-def exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> int:
-    """Update this stretch of the center and put the answer in the message's place; count non-finite elements.
+def exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:
+    """Update this stretch of the center and put the answer in the message's place; return Σd² of an elastic answer.
 
-    Only an elastic difference is checked here, where it costs nothing; other messages are checked by the caller.
+    A d that is not finite stays in the answer, makes the sum not finite, and is not added to the center. Other
+    messages are checked by the caller, and return 0.
     """
     rule = (type(method).propose, type(method).absorb_)
     fits = all(t.dtype == torch.float32 and t.is_contiguous() for t in (message, *center.values()))
@@ -30,8 +31,8 @@ def exchange_(method: Method, center: Slots, message: Tensor, scale: float, vers
     a = method.averaging_rate(version)
     if rule == ELASTIC:
         if a is None:
-            return int(fused.elastic_(m, x, fused.f32(scale)))
-        return int(fused.elastic_averaged_(m, x, center["average"].numpy(), fused.f32(scale), fused.f32(a)))
+            return fused.elastic_(m, x, fused.f32(scale))
+        return fused.elastic_averaged_(m, x, center["average"].numpy(), fused.f32(scale), fused.f32(a))
     if a is not None:
         center["average"].lerp_(center["x"], a)
     if rule == PUSH:
@@ -39,17 +40,13 @@ def exchange_(method: Method, center: Slots, message: Tensor, scale: float, vers
     else:
         assert isinstance(method, MDownpour)
         fused.momentum_answer_(m, x, center["velocity"].numpy(), fused.f32(method.momentum))
-    return 0
+    return 0.0
 
 
-def plain_exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> int:
+def plain_exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:
     """The same with the method's own functions on torch tensors."""
     d = method.propose(center, message, scale)
-    bad = 0
-    if method.answers_with == "difference":
-        infinite = ~torch.isfinite(d)
-        bad = int(infinite.sum())
-        d = d.masked_fill(infinite, 0.0) if bad else d
-    method.update_(center, d, version)
-    message.copy_(d if method.answers_with == "difference" else center["x"])
-    return bad
+    elastic = method.answers_with == "difference"
+    method.update_(center, d.nan_to_num(0.0, 0.0, 0.0) if elastic else d, version)
+    message.copy_(d if elastic else center["x"])
+    return float(torch.dot(d, d)) if elastic else 0.0

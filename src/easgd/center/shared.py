@@ -7,6 +7,7 @@ wait, so that it sees whole exchanges only.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from easgd.center.apply import exchange_
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
 from easgd.center.segment import APPLIED, ARRIVED, DEAD, JOINED, LEFT, LIVING, ROUND, TURN, VERSION, Layout, Segment
-from easgd.methods import Method
+from easgd.methods import Method, Slots
 
 # bytes of the lock file
 CONTROL, TURNSTILE, GATE, MEETING, STRIPES, LIVES = 0, 1, 2, 3, 1 << 10, 1 << 20
@@ -40,6 +41,7 @@ class SharedCenter:
         self.segment.check(repr(method), layout)
         self.locks.take(LIVES + rank)  # held for life: whoever finds it open knows that this worker is dead
         self.locked_seconds = 0.0
+        self.squares = 0.0
         self._next_look = 0.0
 
     # membership ------------------------------------------------------------------------------------------------
@@ -86,9 +88,12 @@ class SharedCenter:
         """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
         if message is None:
             return self.snapshot()["x"]
+        if self.method.answers_with == "center" and not finite(message):
+            return None
         with self._exchanging():
-            refused = self._stripes(message, scale)
-            if refused:
+            self.squares = self._stripes(message, scale)
+            if not math.isfinite(self.squares) and not finite(message):
+                self._take_back(message)
                 return None
             self._tick()
         return message
@@ -97,28 +102,29 @@ class SharedCenter:
         """Apply one message that wants no answer."""
         return self.exchange(message, scale) is not None
 
-    def _stripes(self, message: Tensor, scale: float, *, back: bool = False) -> bool:
-        """Go through the stripes, starting at one's own so that workers do not queue up; whether it was refused."""
-        elastic = self.method.answers_with == "difference"
-        if not elastic and not finite(message):
-            return True
+    def _stripes(self, message: Tensor, scale: float) -> float:
+        """Exchange stripe by stripe, starting at one's own so that workers do not queue up; return Σd²."""
+        total = 0.0
+        for s, slots, part in self._each(message):
+            total += exchange_(self.method, slots, part, scale, int(self.segment.versions[s]))
+            self.segment.versions[s] += 1
+        return total
+
+    def _take_back(self, d: Tensor) -> None:
+        """An element was not finite: the others went in, and come out again."""
+        for _, slots, part in self._each(d.nan_to_num(0.0, 0.0, 0.0)):
+            slots["x"] -= part
+
+    def _each(self, message: Tensor) -> Iterator[tuple[int, Slots, Tensor]]:
+        """Every stripe under its lock, with its part of the message."""
         count = self.segment.stripes
-        bad = 0
         for k in range(count):
             s = (k + self.rank) % count
             a, b = self.segment.bounds[s]
-            slots = {name: slot[a:b] for name, slot in self.segment.slots.items()}
             start = time.perf_counter()
             with self.locks.hold(STRIPES + s):
                 self.locked_seconds += time.perf_counter() - start
-                if back:
-                    slots["x"].sub_(message[a:b])
-                    continue
-                bad += exchange_(self.method, slots, message[a:b], scale, int(self.segment.versions[s]))
-                self.segment.versions[s] += 1
-        if bad:  # the finite elements went in: take them out again
-            self._stripes(message, scale, back=True)
-        return bad > 0
+                yield s, {name: slot[a:b] for name, slot in self.segment.slots.items()}, message[a:b]
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:

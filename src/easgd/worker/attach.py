@@ -178,11 +178,10 @@ class Worker:
         home = self.home
         assert home is not None
         if self.schedule == "sync":
-            answer = home.exchange_together(message, scale, self.deadline)
-        else:
-            answer = home.exchange(message, scale)
+            return home.exchange_together(message, scale, self.deadline)
+        answer = home.exchange(message, scale)
         if answer is not None and self.method.answers_with == "difference":
-            self._distance = float(torch.dot(answer, answer)) ** 0.5 / scale
+            self._distance = home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
         return answer
 
     def _take(self, answer: Tensor | None) -> None:
