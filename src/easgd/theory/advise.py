@@ -15,6 +15,7 @@ from easgd.theory.best import SLACK, stable_curvature
 from easgd.theory.checks import count, numbers
 from easgd.theory.periods import center_variance, period_radius
 from easgd.theory.rules import METHODS
+from easgd.theory.stability import easgd_lr_bound
 
 DEFAULT_BETA = 0.9
 PERIODS = (1, 2, 4, 10, 16, 64, 100, 1000)
@@ -54,9 +55,10 @@ class Advice:
     spring: Spring
     schedule: str  # of the numbers below: "round-robin", or "sync" for many workers
     largest_curvature: float  # stable up to this h
+    any_order_curvature: float | None  # the paper's bound, for any order of the workers; None with momentum
     curvature: float | None
     radius: float | None  # per period, at `curvature`
-    variance: dict[float, float]  # ηh → stationary variance of the center over that of one worker's SGD
+    variance: dict[float, float]  # ηh → stationary variance of the center over that of one worker's SGD; ∞ outside
     shares: list[Share]  # empty without the two times
     quiet_period: int | None  # smallest τ at which waiting takes less than 1 %
 
@@ -154,6 +156,7 @@ def advise(
         spring=tied,
         schedule=schedule,
         largest_curvature=stable_curvature("easgd", p, lr, **settings),
+        any_order_curvature=None if delta or tied.moving_rate > 1 else easgd_lr_bound(tied.moving_rate) / lr,
         curvature=h,
         radius=None if h is None else float(period_radius("easgd", p, lr, h=h, **settings)),
         variance={e: _variance_ratio(p, lr, e / lr, settings) for e in probes},
@@ -165,7 +168,7 @@ def advise(
 def _variance_ratio(workers: int, lr: float, h: float, settings: dict[str, Any]) -> float:
     ours = float(center_variance("easgd", workers, lr, h=h, **settings))
     alone = float(center_variance("sgd", 1, lr, h=h, momentum=settings["momentum"]))
-    return ours / alone if math.isfinite(alone) else math.nan
+    return ours / alone if math.isfinite(alone) else math.inf
 
 
 def check(

@@ -1,0 +1,68 @@
+"""What the figures share: how they look, how they are written, how they show progress."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from easgd.errors import refuse
+from easgd.theory.linear import Progress
+
+# cividis and viridis rise evenly in lightness, so they survive a grey printer and colour-blind eyes.
+MAP = "viridis"
+UNSTABLE = "0.82"  # flat grey, outside both scales
+HATCH = "////"
+# Four lines that differ in lightness, hue *and* dash (Okabe and Ito's palette).
+LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#000000", ":"))
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "hatch.linewidth": 0.4,
+    "savefig.dpi": 110,
+    "pdf.fonttype": 42,
+}
+
+
+def figure(width: float, height: float) -> Figure:
+    """Return an empty figure of that size in inches, with room for its labels."""
+    result = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(result)
+    return result
+
+
+def write(fig: Figure, header: Sequence[str], rows: Iterable[Sequence[object]], out: Path, name: str) -> list[Path]:
+    """Write `name`.png, .pdf and .csv into the folder `out`; return their paths."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refuse("out", out, f"cannot be used as a folder ({error.strerror})", "give another folder") from None
+    paths = [out / f"{name}.{kind}" for kind in ("png", "pdf", "csv")]
+    with rc_context(STYLE):
+        fig.savefig(paths[0])
+        fig.set_layout_engine("none")  # places are found: the second drawing need not search again
+        # No creation date: the same numbers give the same file.
+        fig.savefig(paths[1], metadata={"CreationDate": None})
+    with paths[2].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+    return paths
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Progress]:
+    """Show a bar on stderr while the block runs; the yielded function takes the number of items just done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)
