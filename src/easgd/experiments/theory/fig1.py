@@ -76,11 +76,11 @@ def make(out: Path, points: int = 300, workers: tuple[int, ...] = (3, 8)) -> lis
         count("workers", p)  # before the bar appears
     with progress("figure 1", 2 * len(workers) * count("points", points) ** 2) as report:
         data = compute(points, workers, report)
-    keys = list(data.radius)
-    header = ["lr", "rho", *(f"{method.lower()}_p{p}" for method, p in keys)]
-    rows = (
-        [float(eta), float(rho), *(float(data.radius[key][j, i]) for key in keys)]
-        for j, rho in enumerate(data.rho)
-        for i, eta in enumerate(data.lr)
-    )
-    return write(draw(data), header, rows, out, "fig1")
+        keys = list(data.radius)
+        header = ["lr", "rho", *(f"{method.lower()}_p{p}" for method, p in keys)]
+        rows = (
+            [float(eta), float(rho), *(float(data.radius[key][j, i]) for key in keys)]
+            for j, rho in enumerate(data.rho)
+            for i, eta in enumerate(data.lr)
+        )
+        return write(draw(data), header, rows, out, "fig1")

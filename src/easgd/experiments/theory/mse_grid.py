@@ -80,12 +80,15 @@ def draw(data: Data) -> Figure:
 
 def make(out: Path, points: int = 100) -> list[Path]:
     """Compute, draw and write `mse_grid.png`, `.pdf` and `.csv` (nan where it diverges)."""
-    with progress("mse grid", len(WORKERS) * len(TIMES)) as report:
+    # drawing and writing take longer than computing: they are the bar's last item
+    with progress("mse grid", len(WORKERS) * len(TIMES) + 1) as report:
         data = compute(points, report)
-    rows = (
-        [p, "inf" if t == math.inf else t, float(eta), float(beta), float(values[j, i])]
-        for (p, t), values in data.mse.items()
-        for j, beta in enumerate(data.beta)
-        for i, eta in enumerate(data.lr)
-    )
-    return write(draw(data), ["workers", "t", "lr", "beta", "mse"], rows, out, "mse_grid")
+        rows = (
+            [p, "inf" if t == math.inf else t, float(eta), float(beta), float(values[j, i])]
+            for (p, t), values in data.mse.items()
+            for j, beta in enumerate(data.beta)
+            for i, eta in enumerate(data.lr)
+        )
+        paths = write(draw(data), ["workers", "t", "lr", "beta", "mse"], rows, out, "mse_grid")
+        report(1)
+    return paths

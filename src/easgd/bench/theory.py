@@ -1,0 +1,116 @@
+"""Cost of figure 1's maps against the eigenvalues alone, and their memory on a large grid.
+
+Ours starts from the grid of (η, ρ), builds the maps chunk by chunk, takes the eigenvalues and keeps one number each. It
+is compared with what remains if everything else were free: one batched eigenvalue call over a stack that lies ready in
+memory, by numpy or torch, on one thread or spread over every core, whichever is fastest. Two stacks are timed:
+
+    same maps       the very matrices that ours takes the eigenvalues of (one rotated turn, see `easgd.theory.maps`)
+    composed maps   the paper's cycles, whose eigenvalues are the p-th powers of those
+"""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from easgd.bench import Row, interleaved
+from easgd.theory import admm_radius, admm_turn, easgd_radius, easgd_turn
+from easgd.theory.checks import Array
+from easgd.theory.maps import admm_rotated, easgd_rotated
+
+POINTS, LARGE, MEMORY = 300, 1000, 1024.0
+REPEAT = 5
+
+
+def rows() -> list[Row]:
+    """Time ADMM and EASGD, p = 3 and 8, on the grid of figure 1; then measure the memory of a larger grid."""
+    from rich.console import Console
+    from rich.progress import track
+
+    lr, rho = (axis.reshape(-1) for axis in np.meshgrid(_axis(POINTS, 1e-2), _axis(POINTS, 10.0)))
+    cases = [(method, p) for p in (3, 8) for method in ("ADMM", "EASGD")]
+    result: list[Row] = []
+    for method, p in track(cases, "figure 1", console=Console(stderr=True), transient=True):
+        result += _compare(method, p, lr, rho)
+    # Figure 1 as a whole: the sum over its panels.
+    for stack in ("same maps", "composed maps"):
+        panels = [row for row in result if row.case.endswith(stack)]
+        value, reference = sum(row.value for row in panels), sum(row.reference for row in panels)
+        result.append(Row(f"figure 1, all panels, {stack}", value, "s", reference, value / reference))
+    used = _memory()
+    result.append(Row(f"memory, ADMM p = 3 on {LARGE} × {LARGE}", used, "MiB", MEMORY, used / MEMORY))
+    return result
+
+
+def _compare(method: str, p: int, lr: Array, rho: Array) -> list[Row]:
+    """Ours against bare eigenvalues over both stacks, all timed in turn."""
+    ours: Callable[[], object]
+    if method == "ADMM":
+        ours, rotated = lambda: admm_radius(p, lr, rho), admm_rotated(p, lr, rho)
+    else:
+        ours, rotated = lambda: easgd_radius(p, lr, lr * rho), easgd_rotated(p, lr, lr * rho)
+    stacks = {"same maps": rotated, "composed maps": _composed(method, p, lr, rho)}
+    calls = {"ours": ours}
+    with ThreadPoolExecutor(_cores()) as pool:
+        for stack, maps in stacks.items():
+            for name, call in _bare(maps, pool).items():
+                calls[f"{stack}: {name}"] = call
+        times = interleaved(calls, repeat=REPEAT)
+    fastest = {stack: min(t for name, t in times.items() if name.startswith(stack)) for stack in stacks}
+    return [Row(f"{method} p = {p}, {s}", times["ours"], "s", ref, times["ours"] / ref) for s, ref in fastest.items()]
+
+
+def _bare(maps: Array, pool: ThreadPoolExecutor) -> dict[str, Callable[[], object]]:
+    """Return the ways to take the eigenvalues of a ready stack."""
+    tensor = torch.from_numpy(maps)
+    parts = max(1, maps.nbytes >> 22)  # as many chunks as ours has
+    arrays, tensors = np.array_split(maps, parts), tensor.tensor_split(parts)
+    return {
+        "numpy": lambda: np.linalg.eigvals(maps),
+        "torch": lambda: torch.linalg.eigvals(tensor),
+        "numpy on every core": lambda: list(pool.map(np.linalg.eigvals, arrays)),
+        "torch on every core": lambda: list(pool.map(torch.linalg.eigvals, tensors)),
+    }
+
+
+def _composed(method: str, p: int, lr: Array, rho: Array) -> Array:
+    """Return the paper's cycles over the grid, turn by turn for all settings at once."""
+    size = 2 * p + 1 if method == "ADMM" else p + 1
+    result = np.broadcast_to(np.eye(size), (lr.size, size, size))
+    for i in range(p):
+        if method == "EASGD":
+            turn = np.broadcast_to(easgd_turn(i, p, 0.0, 0.0), result.shape).copy()
+            turn[:, i, i], turn[:, p, p] = 1 - lr - lr * rho, 1 - lr * rho
+            turn[:, i, p] = turn[:, p, i] = lr * rho
+            result = turn @ result
+            continue
+        F1, _, F3 = admm_turn(i, p, 0.0, 0.0)
+        F2 = np.broadcast_to(np.eye(size), result.shape).copy()
+        pull = lr * rho / (1 + lr * rho)
+        F2[:, 2 * i + 1, 2 * i], F2[:, 2 * i + 1, 2 * p] = pull, pull
+        F2[:, 2 * i + 1, 2 * i + 1] = (1 - lr) / (1 + lr * rho)
+        result = F3 @ F2 @ F1 @ result
+    return np.ascontiguousarray(result)
+
+
+def _memory() -> float:
+    """Peak MiB that a large grid adds, its result included."""
+    lr, rho = _axis(LARGE, 1e-2)[None], _axis(LARGE, 10.0)[:, None]
+    tracemalloc.start()
+    admm_radius(3, lr, rho)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 2**20
+
+
+def _axis(points: int, top: float) -> Array:
+    return (np.arange(points) + 0.5) / points * top
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
