@@ -20,11 +20,10 @@ from numpy.typing import ArrayLike
 
 from easgd.errors import refuse, unknown
 from easgd.theory.checks import Array, count, numbers, plain
-from easgd.theory.linear import run, spectral_radius
+from easgd.theory.linear import CHUNK_BYTES, run, spectral_radius
 from easgd.theory.rules import METHODS, Forms, Knobs, Rule, rule
 
 SCHEDULES = ("round-robin", "sync")
-CHUNK_BYTES = 4 << 20
 
 
 class Cycle:
