@@ -36,7 +36,8 @@ def rows() -> list[Row]:
     lr, rho = (axis.reshape(-1) for axis in np.meshgrid(_axis(POINTS, 1e-2), _axis(POINTS, 10.0)))
     cases = [(method, p) for p in (3, 8) for method in ("ADMM", "EASGD")]
     result: list[Row] = []
-    for method, p in track(cases, "figure 1", console=Console(stderr=True), transient=True):
+    console = Console(stderr=True)
+    for method, p in track(cases, "figure 1", console=console, transient=True, disable=not console.is_terminal):
         result += _compare(method, p, lr, rho)
     # Figure 1 as a whole: the sum over its panels.
     for stack in ("same maps", "composed maps"):

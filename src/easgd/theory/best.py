@@ -137,7 +137,8 @@ def optimal(
     def error(lr: Array, alpha: Array) -> Array:
         cycle = Cycle(method, workers, lr, moving_rate=alpha, schedule=schedule, period=period, **settings)
         mean, variance = cycle.moments(cycles, noise, start)
-        return np.asarray(np.nan_to_num(np.asarray(mean) ** 2 + variance, nan=np.inf))
+        with np.errstate(over="ignore"):  # far outside the stable region; ∞ is no minimum
+            return np.asarray(np.nan_to_num(np.asarray(mean) ** 2 + variance, nan=np.inf))
 
     return _search(method, error, h, smallest_lr=1e-6)
 
