@@ -60,6 +60,7 @@ def test_advice_is_printed(capsys):
         ("advise --workers 3 --lr 0.1 --colour 7", "Unrecognized options: --colour"),
         ("advise --workers 3 --lr 0.1 --beta 1 --rho 2", "give one of them"),
         ("fig1 --points 0", "points = 0"),
+        ("fig1 --points 5000", "points = 5000"),
         ("fig1 --workers 0", "workers = 0"),
         ("mse-grid --points -4", "points = -4"),
         ("double-average --samples 0", "samples = 0"),

@@ -59,16 +59,18 @@ def radii(
     Returns:
         The radii, in the broadcast shape.
     """
-    grid = np.broadcast_arrays(*settings)
-    shape, total = grid[0].shape, grid[0].size
-    flat = [axis.reshape(-1) for axis in grid]
-    result = np.empty(total)
-    step = max(1, CHUNK_BYTES // (8 * size * size))
+    shape = np.broadcast_shapes(*(axis.shape for axis in settings))
+    grid = np.broadcast_arrays(*settings, np.empty((1,) * max(1, len(shape))))[
+        :-1
+    ]  # views: axes are not multiplied out
+    result = np.empty(grid[0].size)
+    total, step = result.size, max(1, CHUNK_BYTES // (8 * size * size))
 
     def chunk(start: int) -> int:
         part = slice(start, min(start + step, total))
+        at = np.unravel_index(np.arange(part.start, part.stop), grid[0].shape)
         # settings were checked to be finite, so the maps need not be checked again
-        result[part] = np.abs(_eigvals(build(*(axis[part] for axis in flat)))).max(axis=-1)
+        result[part] = np.abs(_eigvals(build(*(axis[at] for axis in grid)))).max(axis=-1)
         return part.stop - part.start
 
     starts = range(0, total, step)

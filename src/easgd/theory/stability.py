@@ -39,7 +39,7 @@ def admm_radius(
     p = count("workers", workers)
     settings = numbers("lr", lr, 0), numbers("rho", rho, 0)
     build = partial(admm_rotated, p, h=float(numbers("h", h, 0)))
-    return plain(radii(build, settings, 2 * p, progress) ** p)
+    return plain(_cycle(radii(build, settings, 2 * p, progress), p))
 
 
 def easgd_radius(
@@ -52,7 +52,7 @@ def easgd_radius(
     p = count("workers", workers)
     settings = numbers("lr", lr, 0), numbers("moving_rate", moving_rate, 0)
     build = partial(easgd_rotated, p, h=float(numbers("h", h, 0)))
-    return plain(radii(build, settings, p + 1, progress) ** p)
+    return plain(_cycle(radii(build, settings, p + 1, progress), p))
 
 
 def easgd_stable(lr: ArrayLike, moving_rate: ArrayLike, h: ArrayLike = 1.0) -> Any:
@@ -105,6 +105,11 @@ def sync_lr_bound(workers: ArrayLike, beta: ArrayLike, h: ArrayLike = 1.0) -> An
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = (2 - 2 * b / (p * (2 - b))) / curvature
     return plain(np.where((b < 2) & (bound > 0), bound, np.nan))
+
+
+def _cycle(turn: Array, p: int) -> Array:
+    turn **= p  # in place: on a large grid this is the one big array
+    return turn
 
 
 def _workers(workers: ArrayLike) -> Array:

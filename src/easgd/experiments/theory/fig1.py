@@ -12,12 +12,14 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from easgd.errors import refuse
 from easgd.experiments.theory.common import HATCH, MAP, STYLE, figure, progress, write
 from easgd.theory import admm_radius, easgd_radius
 from easgd.theory.checks import Array, count
 from easgd.theory.linear import Progress
 
 LR, RHO = 1e-2, 10.0
+MOST, SHOWN = 4000, 600  # points per axis: computed, drawn
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Data:
 def compute(points: int = 300, workers: tuple[int, ...] = (3, 8), report: Progress | None = None) -> Data:
     """Evaluate both maps on a grid of points × points, at the middles of its cells."""
     n = count("points", points)
+    if n > MOST:
+        raise refuse("points", n, f"must not exceed {MOST}: four panels would fill 1 GiB", "give fewer points")
     lr, rho = (np.arange(n) + 0.5) / n * LR, (np.arange(n) + 0.5) / n * RHO
     eta, penalty = lr[None, :], rho[:, None]
     radius = {}
@@ -47,19 +51,21 @@ def draw(data: Data) -> Figure:
     fig = figure(3.6 * len(workers) + 0.6, 6.0)
     with rc_context(STYLE):
         axes = fig.subplots(2, len(workers), squeeze=False, sharex=True, sharey=True)
+        step = -(-len(data.lr) // SHOWN)  # no printer shows more
+        lr, rho = data.lr[::step] * 1e3, data.rho[::step]
         # One scale for all panels, on both sides of 1: what matters is the side, then how far.
         low = min(float(r.min()) for r in data.radius.values())
         high = max(float(r.max()) for r in data.radius.values())
         for column, p in enumerate(workers):
             for row, method in enumerate(("ADMM", "EASGD")):
-                axis, values = axes[row, column], data.radius[method, p]
+                axis, values = axes[row, column], data.radius[method, p][::step, ::step]
                 image = axis.pcolormesh(
-                    data.lr * 1e3, data.rho, values, cmap=MAP, vmin=low, vmax=high, shading="nearest", rasterized=True
+                    lr, rho, values, cmap=MAP, vmin=low, vmax=high, shading="nearest", rasterized=True
                 )
                 if values.max() > 1 and len(data.lr) > 1:
-                    axis.contourf(data.lr * 1e3, data.rho, values, levels=[1, np.inf], colors="none", hatches=[HATCH])
-                    axis.contour(data.lr * 1e3, data.rho, values, levels=[1.0], colors="white", linewidths=1.2)
-                share = float((values > 1).mean())
+                    axis.contourf(lr, rho, values, levels=[1, np.inf], colors="none", hatches=[HATCH])
+                    axis.contour(lr, rho, values, levels=[1.0], colors="white", linewidths=1.2)
+                share = float((data.radius[method, p] > 1).mean())
                 axis.set_title(f"{method}, p = {p}: " + (f"unstable on {share:.0%}" if share else "stable everywhere"))
                 if row == 1:
                     axis.set_xlabel(r"learning rate $\eta$  ($10^{-3}$)")
