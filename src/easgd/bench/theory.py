@@ -25,7 +25,7 @@ from easgd.theory.linear import CHUNK_BYTES
 from easgd.theory.maps import admm_rotated, easgd_rotated
 
 POINTS, LARGE, MEMORY = 300, 1000, 1024.0
-REPEAT = 3
+REPEAT = 5
 
 
 def rows() -> list[Row]:
