@@ -53,7 +53,8 @@ BAD = {
         lambda: simulate(easgd.EASGD(period=1, moving_rate=0.9), curvature=15.0), "moving_rate = 0.9", "use lr below",
     ),
     "unstable sync": (
-        lambda: simulate(easgd.EASGD(period=1, beta=1.9), curvature=15.0, schedule="sync"), "sync", "beta",
+        lambda: simulate(easgd.EASGD(period=1, beta=1.9), curvature=15.0, schedule="sync"),
+        "moving_rate = 0.95", "lower moving_rate (or beta)",
     ),
     "unstable momentum": (
         lambda: simulate(easgd.MSGD(momentum=0.9), workers=1, lr=1.0, curvature=5.0), "momentum = 0.9", "use lr below",

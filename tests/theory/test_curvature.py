@@ -137,3 +137,30 @@ def test_a_loss_that_is_not_one_number_is_refused():
     model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="one finite number"):
         largest_curvature(model, lambda m: m.weight.sum(0))
+
+
+@pytest.mark.parametrize("name", ["digits_mlp", "digits_conv", "cifar"])
+def test_the_papers_networks_have_a_curvature(name):
+    """On the project's own networks: converged, positive, and no direction of a random sample curves more."""
+    from easgd import models
+
+    net = getattr(models, name)().eval()
+    shape = net.input_shape
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(16, shape.channels, shape.size, shape.size, generator=generator)
+    y = torch.randint(0, 10, (16,), generator=generator)
+
+    def loss(model):
+        return cross_entropy(model(x), y)
+
+    found = largest_curvature(net, loss, tolerance=1e-2, iterations=30)
+    assert found.converged
+    assert found.value > 0
+    params = [p for p in net.parameters() if p.requires_grad]
+    gradient = torch.autograd.grad(loss(net), params, create_graph=True)
+    for seed in range(3):
+        v = [torch.randn(p.shape, generator=torch.Generator().manual_seed(seed + i)) for i, p in enumerate(params)]
+        norm = sum((t * t).sum() for t in v)
+        product = torch.autograd.grad(gradient, params, v, retain_graph=True)
+        quotient = sum((a * b).sum() for a, b in zip(product, v, strict=True)) / norm
+        assert quotient.item() <= found.value * 1.01

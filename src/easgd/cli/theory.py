@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from easgd.errors import SettingError, unknown
 
@@ -57,6 +57,8 @@ class AdviseArguments:
     """ρ, the elastic penalty: α = ηρ"""
     curvature: float | None = None
     """h, the largest Hessian eigenvalue of your loss (easgd.theory.largest_curvature measures it)"""
+    measure: Literal["digits_mlp", "digits_conv", "cifar"] | None = None
+    """measure h of this network at its start, on a batch of its data set, instead of giving it"""
     step_time: float | None = None
     """seconds of one local step"""
     exchange_time: float | None = None
@@ -211,8 +213,16 @@ def print_advice(arguments: AdviseArguments) -> int:
 
     from easgd.theory import advise
 
-    advice = advise(**vars(arguments))
+    settings = vars(arguments)
     console = Console(highlight=False, soft_wrap=True)
+    if (network := settings.pop("measure")) is not None:
+        if arguments.curvature is not None:
+            raise SettingError(f"curvature = {arguments.curvature} and measure = {network}: give one of the two")
+        settings["curvature"] = measured(network)
+        console.print(
+            f"measured        curvature h = {settings['curvature']:.4g} of {network} at its start", markup=False
+        )
+    advice = advise(**settings)
     for line in report(advice):
         console.print(line, markup=False)
     if advice.shares:
@@ -223,6 +233,21 @@ def print_advice(arguments: AdviseArguments) -> int:
             "communication   give --step-time and --exchange-time for the share of time it takes", markup=False
         )
     return 0
+
+
+def measured(network: str, images: int = 256) -> float:
+    """Return the largest curvature of one of the library's networks at its start, on a batch of its data."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from easgd import data, models
+    from easgd.theory import largest_curvature
+
+    net = getattr(models, network)().eval()
+    crop = net.input_shape.size
+    x, y = next(data.evaluation(data.load(network.split("_")[0].replace("cifar", "cifar10")), crop=crop, batch=images))
+    torch.set_num_threads(1)
+    return float(largest_curvature(net, lambda model: cross_entropy(model(x), y)).value)
 
 
 def report(advice: Advice) -> list[str]:

@@ -208,7 +208,11 @@ def check(
         if radius <= 1 + SLACK:
             return []
         limit = stable_curvature(name, p, lr, **settings)
-        remedy = f"stable up to h = {limit:.4g}" if limit else "small curvatures are unstable too"
+        remedy = (
+            f"stable up to h = {limit:.4g}"
+            if limit
+            else "small curvatures are unstable too: lower moving_rate (or beta)"
+        )
         if limit and name != "admm":
             remedy += f"; at this curvature use lr below {limit * lr / curvature:.4g}"
         growth = f"errors grow {radius:.4g} times a period"

@@ -15,6 +15,7 @@ Alone, with no launcher, nothing is exchanged and the script trains as it did be
 from __future__ import annotations
 
 import atexit
+import sys
 import time
 import weakref
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ from easgd.center.shared import SharedCenter
 from easgd.errors import NonFiniteError, SettingError, refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
+from easgd.worker import stability
 from easgd.worker.loop import Loop
 from easgd.worker.place import Place
 from easgd.worker.recorder import Recorder
@@ -43,11 +45,12 @@ class Worker:
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, place: Place, *,
-        buffers: Buffers, nonfinite: Policy, overlap: bool, deadline: float, seed: int,
+        buffers: Buffers, nonfinite: Policy, overlap: bool, deadline: float, seed: int, curvature: float | None,
     ) -> None:  # fmt: skip
         method.check(place.workers)
         self.model, self.method, self.place, self.buffers = model, method, place, buffers
         self.nonfinite, self.overlap, self.deadline, self.seed = nonfinite, overlap, deadline, seed
+        self.curvature = curvature
         self.schedule = place.schedule or ("sync" if getattr(method, "sync", False) else "async")
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average")
         self.replica = Replica(list(self.tensors.values()), optimizer)
@@ -74,6 +77,10 @@ class Worker:
         self._seen = self.home.version
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self.recorder.event("join", self.method.describe(place.workers, self.replica.lr))
+        if place.rank == 0 and place.incarnation == 0:
+            for line in stability.warnings(self.method, self.replica.lr, place.workers, self.schedule, self.curvature):
+                self.recorder.event("warning", line)
+                print(f"easgd: warning: {line}", file=sys.stderr)
 
     def _hook(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         # The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced
@@ -293,6 +300,7 @@ def attach(
     overlap: bool = True,
     deadline: float = 600.0,
     seed: int = 0,
+    curvature: float | None = None,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -307,6 +315,8 @@ def attach(
         overlap: hide the exchange behind forward and backward; the numbers do not depend on it.
         deadline: seconds to wait for a turn or a synchronous round before a named error.
         seed: of the order in which `shard` reads the data.
+        curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
+            unstable there are warned of at the start. Without it, only what is unstable at any curvature is.
 
     Returns:
         The `Worker`.
@@ -319,5 +329,5 @@ def attach(
     check_optimizer(optimizer, method)
     return Worker(
         model, optimizer, method, Place.from_environment(), buffers=buffers, nonfinite=nonfinite, overlap=overlap,
-        deadline=deadline, seed=seed,
+        deadline=deadline, seed=seed, curvature=curvature,
     )  # fmt: skip

@@ -24,12 +24,12 @@ from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
-from easgd.engines.stability import refuse_unstable
 from easgd.errors import NonFiniteError, refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
 from easgd.records import Event, Record, Step
 from easgd.worker.loop import Loop
+from easgd.worker.stability import refuse_unstable
 
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
