@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from easgd import theory as theory
+    from easgd.engines.local.run import Result, run
     from easgd.engines.simulate import CostModel, Fault, ModelGradient, Simulation, Trajectory, simulate
     from easgd.errors import NonFiniteError, SettingError
     from easgd.methods import (
@@ -37,6 +38,7 @@ _HOMES = {
     ),
     "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
     "easgd.errors": "NonFiniteError SettingError",
+    "easgd.engines.local.run": "Result run",
     "easgd.schedules": "decay",
     "easgd.worker.attach": "Worker attach",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "Method",
     "ModelGradient",
     "NonFiniteError",
+    "Result",
     "SettingError",
     "Simulation",
     "Trajectory",
@@ -66,6 +69,7 @@ __all__ = [
     "attach",
     "averaged",
     "decay",
+    "run",
     "simulate",
     "theory",
 ]

@@ -1,0 +1,191 @@
+"""`easgd launch`: train a script on several processes of this machine, or join a training that is under way."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from easgd.engines.local.book import time_split
+from easgd.engines.local.launch import Launcher
+from easgd.engines.local.output import say
+from easgd.engines.local.process import describe_exit
+from easgd.engines.local.remains import final_center, save_center
+from easgd.engines.local.rundir import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
+from easgd.engines.local.settings import check_count, check_schedule
+from easgd.errors import SettingError, refuse, unknown
+
+USAGE = """usage: easgd launch [-n N] [options] (script.py | -m module) [its arguments …]
+       easgd launch --join RUN (script.py | -m module) [its arguments …]
+       easgd launch --list
+
+Train a script that calls easgd.attach on N processes of this machine, with the center in shared memory.
+
+  -n, --workers N      processes to start (4; with --join 1)
+  --restarts N         start each worker again up to N times after a death (0)
+  --schedule NAME      async, sync or round-robin; default: what the script's method says
+  --out DIR            folder for logs, records and the center (runs/<run id>)
+  --grace SECONDS      time between the first Ctrl-C and SIGKILL (10)
+  --join RUN           add a worker to a running training: its id, or the path of its run directory
+  --list               show the trainings that are running
+  -m MODULE            run a module instead of a script
+
+Ctrl-C once stops the workers cleanly; twice kills them. Exit code: 0 if every worker ended with 0.
+example: easgd launch -n 4 --restarts 1 train.py --epochs 10
+         easgd launch --join train-4711-a3f0 train.py --epochs 10
+"""
+
+
+@dataclass
+class Options:
+    """The command line, parsed."""
+
+    workers: int | None = None
+    restarts: int = 0
+    schedule: str | None = None
+    out: str | None = None
+    grace: float = 10.0
+    join: str | None = None
+    help: bool = False
+    show: bool = False
+    target: list[str] = field(default_factory=list)
+    """What a child runs: ["script", path, …] or ["module", name, …]."""
+
+
+# option -> (field, type); everything from the script's name on belongs to the script
+_OPTIONS = {
+    "-n": ("workers", int),
+    "--workers": ("workers", int),
+    "--restarts": ("restarts", int),
+    "--schedule": ("schedule", str),
+    "--out": ("out", str),
+    "--grace": ("grace", float),
+    "--join": ("join", str),
+}
+
+
+def parse(argv: list[str]) -> Options:
+    """Read the options up to the script or module, and the rest as its own arguments."""
+    options, rest = Options(), list(argv)
+    while rest and rest[0].startswith("-"):
+        name, equals, value = rest.pop(0).partition("=")
+        if name in ("-h", "--help"):
+            options.help = True
+            return options
+        if name == "--list":
+            options.show = True
+        elif name == "-m":
+            options.target = ["module", *_module(rest)]
+            return options
+        elif name in _OPTIONS:
+            if not equals:
+                value = rest.pop(0) if rest else ""
+            where, kind = _OPTIONS[name]
+            setattr(options, where, _convert(name, value, kind))
+        else:
+            raise unknown("option", name, [*_OPTIONS, "--list", "-m", "--help"])
+    if rest:
+        options.target = ["script", *rest]
+    return options
+
+
+def _module(rest: list[str]) -> list[str]:
+    if not rest:
+        raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
+    return rest
+
+
+def _convert(name: str, value: str, kind: type) -> object:
+    try:
+        if value:
+            return kind(value)
+    except ValueError:
+        pass
+    wanted = {int: "a whole number", float: "a number of seconds"}.get(kind, "a value")
+    raise refuse(name, value or "nothing", f"it takes {wanted}", "`easgd launch --help` shows an example")
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot be launched, before anything is started."""
+    if options.workers is not None:
+        check_count("-n", options.workers, 1, "-n 4")
+    check_count("--restarts", options.restarts, 0, "--restarts 1")
+    check_schedule(options.schedule)
+    if not options.grace >= 0:
+        raise refuse("--grace", options.grace, "it is a number of seconds ≥ 0", "write --grace 10")
+    if not options.target:
+        raise SettingError("no script given: `easgd launch -n 4 train.py`, or `easgd launch -m package.train`")
+    kind, name = options.target[:2]
+    if kind == "script" and not Path(name).is_file():
+        raise SettingError(f"script {name!r} does not exist; give the path of a Python file, or -m and a module")
+    if options.join is not None and (options.schedule or options.out):
+        raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
+
+
+def print_runs() -> None:
+    """Print the live runs, one line each."""
+    runs = live_runs()
+    if not runs:
+        print("no run is alive on this machine")
+    for name, it in runs.items():
+        started = time.strftime("%H:%M:%S", time.localtime(it.started))
+        print(f"{name}  {it.workers} workers  since {started}  pid {it.pid}  out {it.out}  {it.command}")
+
+
+def print_time_split(out: Path) -> None:
+    """Print each worker's time in seconds, in the form of the paper's table."""
+    rows = time_split(out)
+    if not rows:
+        return
+    print(f"{'worker':>6} {'steps':>8}  compute/data/communication [s]  (of which waiting)")
+    for worker, split in rows:
+        print(f"{worker:>6} {split.steps:>8}  {split!s:<30}  {split.waiting:.4g}")
+
+
+def launch(options: Options) -> int:
+    """Start or join the run, stay until it ends, print what it cost."""
+    clean_stale()
+    run: OwnedRun | JoinedRun
+    if options.join is not None:
+        run = JoinedRun(options.join)
+        workers = options.workers or 1
+    else:
+        workers = 4 if options.workers is None else options.workers
+        name = Path(options.target[1]).stem if options.target[0] == "script" else options.target[1].rpartition(".")[2]
+        id_ = new_id(name)
+        out = Path("runs", id_) if options.out is None else Path(options.out)
+        run = OwnedRun(id_, workers, out, shlex.join(options.target[1:]), options.schedule)
+        say(f"run {id_}: {workers} workers, logs and records in {out}")
+    try:
+        launcher = Launcher(run, options.target, workers, restarts=options.restarts, grace=options.grace)
+        code = launcher.run()
+        if isinstance(run, OwnedRun):
+            report(run, launcher)
+    finally:
+        run.close()
+    return code
+
+
+def report(run: OwnedRun, launcher: Launcher) -> None:
+    """Save the center, print the time split, and the exit codes if one is not 0."""
+    center = final_center(run.path)
+    if center is not None and (saved := save_center(center, run.out)):
+        say(f"the center is saved in {saved}")
+    print_time_split(run.out)
+    if any(launcher.exit_codes.values()):
+        ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))
+        say(f"workers ended with {ends}")
+
+
+def main(argv: list[str]) -> int:
+    """Parse, check, launch."""
+    options = parse(argv)
+    if options.help or not argv:
+        print(USAGE, end="")
+        return 0 if argv else 2
+    if options.show:
+        print_runs()
+        return 0
+    check(options)
+    return launch(options)

@@ -1,0 +1,110 @@
+"""One worker's process, as its launcher sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from easgd.engines.local.output import Log, Stream
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Let a child start with SIGINT blocked; it opens up when it can end without a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Lifeline:
+    """A pipe whose writing end only the launcher holds: it closes with the launcher, however that ends."""
+
+    def __init__(self) -> None:
+        self.read, self._write = os.pipe()
+
+    def close(self) -> None:
+        """Close both ends; children that still live end."""
+        os.close(self.read)
+        os.close(self._write)
+
+
+class WorkerProcess:
+    """A spawned worker: its process group, its pipes, its end."""
+
+    def __init__(
+        self,
+        rank: int,
+        incarnation: int,
+        target: Sequence[str],
+        environment: dict[str, str],
+        logs: Path,
+        lifeline: Lifeline,
+        inherit: Sequence[int] = (),
+    ) -> None:
+        self.rank, self.incarnation = rank, incarnation
+        command = [
+            sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read), *target
+        ]  # fmt: skip
+        with _sigint_blocked():
+            # A session of its own: the terminal's Ctrl-C reaches the launcher only, which then decides.
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True, pass_fds=(lifeline.read, *inherit), bufsize=0,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._log = Log(logs / f"worker-{rank}.log")
+        self.streams = [
+            Stream(self._process.stdout.fileno(), rank, self._log, "stdout"),
+            Stream(self._process.stderr.fileno(), rank, self._log, "stderr"),
+        ]
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its group."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended. It is not reaped yet: until `close`, its number cannot belong to another process."""
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def interrupt(self) -> None:
+        """Send it what Ctrl-C would."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it at once, with the processes it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> int:
+        """Clear up after its end; return the exit code, negative for a signal."""
+        self.kill()  # what it started and left behind
+        code = self._process.wait()
+        for stream, pipe in zip(self.streams, (self._process.stdout, self._process.stderr), strict=True):
+            stream.finish()
+            if pipe is not None:
+                pipe.close()
+        self._log.close()
+        return code
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

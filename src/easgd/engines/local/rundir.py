@@ -1,0 +1,189 @@
+"""A run's folder on shared memory: who owns it, which runs are alive, what a dead one left behind.
+
+    /dev/shm/easgd-<uid>/<run id>/owner     locked by the launcher for as long as it lives; describes the run
+                                  ranks     which rank is held by whom (`ranks.py`)
+                                  …         what the center keeps here
+
+A run is alive while its owner's lock is held. The kernel drops a record lock with its process, however that ends, so
+no process identifier is trusted and nothing needs a time limit. Folders are made, probed and removed under a lock on
+the common folder: nobody sees a run between its folder and its lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from easgd.errors import SettingError, refuse
+
+# Closing any descriptor of a locked file drops the process's lock, so a process never opens its own owner file again.
+_OWNED: set[Path] = set()
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the owner file tells other processes about a run."""
+
+    pid: int
+    workers: int
+    out: str
+    command: str = ""
+    schedule: str | None = None
+    started: float = field(default_factory=time.time)
+    origin: float = field(default_factory=time.monotonic)
+    """The monotonic clock at the start: zero of the time in all records, the same in every process of the machine."""
+
+
+def base() -> Path:
+    """Return the folder of this user's runs (it may not exist)."""
+    shared = Path("/dev/shm")
+    usable = shared.is_dir() and os.access(shared, os.W_OK)
+    return (shared if usable else Path(tempfile.gettempdir())) / f"easgd-{os.getuid()}"
+
+
+@contextmanager
+def _locked_base() -> Iterator[Path]:
+    """Hold the common folder; make it if need be, and remove it if it ends up empty."""
+    path = base()
+    while True:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SettingError(f"{path} is not a folder ({error.strerror}); remove it") from error
+        # flock, not a record lock: it works on a folder and needs no lock file that could stay behind.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+        os.close(descriptor)  # somebody removed it while we waited
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise refuse(str(path), oct(found.st_mode & 0o777), "it must belong to you alone (0o700)", "remove it")
+        yield path
+    finally:
+        with suppress(OSError):
+            path.rmdir()
+        os.close(descriptor)
+
+
+def _is_free(run: Path) -> bool:
+    """Whether nobody holds the run's owner lock. Call it under the lock of the common folder."""
+    if run in _OWNED:
+        return False
+    try:
+        descriptor = os.open(run / "owner", os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def describe(run: Path) -> Description:
+    """Read a live run's owner file."""
+    return Description(**json.loads((run / "owner").read_text()))
+
+
+def live_runs() -> dict[str, Description]:
+    """Return the runs of this user that are alive, by id."""
+    if not base().is_dir():
+        return {}
+    with _locked_base() as folder:
+        return {run.name: describe(run) for run in sorted(folder.iterdir()) if not _is_free(run) and run not in _OWNED}
+
+
+def clean_stale() -> list[str]:
+    """Remove what dead launchers left behind; return the ids. A live run is never touched."""
+    if not base().is_dir():
+        return []
+    with _locked_base() as folder:
+        stale = [run for run in folder.iterdir() if _is_free(run)]
+        for run in stale:
+            shutil.rmtree(run, ignore_errors=True)
+    return sorted(run.name for run in stale)
+
+
+def new_id(name: str) -> str:
+    """Return a readable name that no other run of this machine has."""
+    return f"{name}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+class OwnedRun:
+    """A run directory that this process made, holds and removes."""
+
+    def __init__(self, id_: str, workers: int, out: Path | None, command: str = "", schedule: str | None = None):
+        self.id = id_
+        with _locked_base() as folder:
+            self.path = folder / self.id
+            self.path.mkdir(mode=0o700)
+            self._owner = os.open(self.path / "owner", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.lockf(self._owner, fcntl.LOCK_EX)
+            _OWNED.add(self.path)
+            # Whoever wants to keep nothing has logs and records in the run directory, where they go with it.
+            self.out = self.path / "out" if out is None else out.absolute()
+            self.description = Description(os.getpid(), workers, str(self.out), command, schedule)
+            os.write(self._owner, json.dumps(asdict(self.description)).encode())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the run goes on; its owner decides."""
+        return True
+
+    def close(self) -> None:
+        """Remove the folder, then give up the lock."""
+        with _locked_base():
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._owner)
+            _OWNED.discard(self.path)
+
+
+class JoinedRun:
+    """A run directory of another launcher: read, locked in parts, never removed."""
+
+    def __init__(self, reference: str) -> None:
+        live = live_runs()
+        name = Path(reference).name
+        if name not in live or ("/" in reference and Path(reference).resolve() != (base() / name).resolve()):
+            known = f"live runs are {', '.join(live)}" if live else "no run is alive on this machine"
+            raise SettingError(f"run {reference!r} is not alive: {known}; start one with `easgd launch -n 4 train.py`")
+        self.id, self.path, self.description = name, base() / name, live[name]
+        self.out = Path(self.description.out)
+        try:
+            self._owner = os.open(self.path / "owner", os.O_RDWR)
+        except FileNotFoundError:
+            raise SettingError(f"run {reference!r} has just ended; `easgd launch --list` shows live runs") from None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its owner still lives."""
+        try:
+            fcntl.lockf(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        fcntl.lockf(self._owner, fcntl.LOCK_UN)
+        return False
+
+    def close(self) -> None:
+        """Leave the folder as it is."""
+        os.close(self._owner)
+
+
+Run = OwnedRun | JoinedRun
