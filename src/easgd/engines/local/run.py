@@ -110,6 +110,8 @@ def _parcel(fn: Callable[..., object], args: Sequence[object]) -> IO[bytes]:
 
     where: dict[str, Any] = spawn.get_preparation_data("easgd-worker")
     where.pop("authkey")  # for connections between the processes; there are none
+    if not os.path.exists(where.get("init_main_from_path", "")):
+        where.pop("init_main_from_path", None)  # "<stdin>" is not a file
     prompt = not {"init_main_from_name", "init_main_from_path"} & where.keys()
     if prompt and getattr(fn, "__module__", None) == "__main__":
         raise SettingError(

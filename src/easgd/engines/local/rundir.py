@@ -44,8 +44,13 @@ class Description:
 
 
 def base() -> Path:
-    """Return the folder of this user's runs (it may not exist)."""
-    shared = Path("/dev/shm")
+    """Return the folder of this user's runs (it may not exist).
+
+    EASGD_SHARED names another place than /dev/shm: containers often give that 64 MB, less than a large model needs.
+    """
+    shared = Path(os.environ.get("EASGD_SHARED", "/dev/shm"))
+    if "EASGD_SHARED" in os.environ and not shared.is_dir():
+        raise refuse("EASGD_SHARED", shared, "it is not a folder", "make it, or unset EASGD_SHARED")
     usable = shared.is_dir() and os.access(shared, os.W_OK)
     return (shared if usable else Path(tempfile.gettempdir())) / f"easgd-{os.getuid()}"
 

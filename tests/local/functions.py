@@ -1,0 +1,46 @@
+"""Functions that worker processes import. None of them needs torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+VARIABLES = ("RANK", "WORLD_SIZE", "EASGD_INCARNATION", "EASGD_SCHEDULE")
+
+
+def tell(folder: str, greeting: str) -> None:
+    place = {name: os.environ.get(name) for name in VARIABLES}
+    Path(folder, f"told-{place['RANK']}").write_text(json.dumps([greeting, place]))
+
+
+def fail_once(ways: dict[int, str]) -> None:
+    """Fail in the first incarnation, in this rank's way."""
+    way = ways.get(int(os.environ["RANK"]), "")
+    if os.environ["EASGD_INCARNATION"] != "0" or not way:
+        return
+    if way == "raise":
+        raise ValueError("boom")
+    if way == "exit":
+        sys.exit(5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def record(seconds: float) -> None:
+    rank, incarnation = int(os.environ["RANK"]), os.environ["EASGD_INCARNATION"]
+    step = {"event": "step", "worker": rank, "clock": 0, "time": 0.0, "compute": seconds, "data": 0.0}
+    line = json.dumps({**step, "communication": 0.5, "waiting": 0.25})
+    Path(os.environ["EASGD_OUT"], f"records-{rank}-{incarnation}.jsonl").write_text(line + "\n")
+
+
+def length(data: bytes, folder: str) -> None:
+    Path(folder, f"length-{os.environ['RANK']}").write_text(str(len(data)))
+
+
+def wait_forever(folder: str) -> None:
+    Path(folder, f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
