@@ -28,6 +28,7 @@ def final_center(run: Path) -> dict[str, Tensor] | None:
 
 def save_center(center: dict[str, Tensor], out: Path) -> Path | None:
     """Write the center to `<out>/center.safetensors`, whole or not at all; return the path."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path, scratch = out / "center.safetensors", out / ".center.safetensors.tmp"
@@ -35,7 +36,7 @@ def save_center(center: dict[str, Tensor], out: Path) -> Path | None:
         # safetensors refuses tensors that share memory or lie in another order.
         save_file({name: tensor.clone().contiguous() for name, tensor in center.items()}, scratch)
         os.replace(scratch, path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         scratch.unlink(missing_ok=True)
         say(f"warning: the center could not be saved in {path}: {error}")
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from easgd.errors import refuse, unknown
 
+# The worker checks the same names; its package imports torch, which the launcher does without.
 SCHEDULES = ("async", "sync", "round-robin")
 
 

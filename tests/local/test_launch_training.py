@@ -1,0 +1,89 @@
+"""The launcher and a real center: it hears of deaths, and its value outlives the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from launching import until
+from safetensors.torch import load_file
+
+import easgd
+
+# One step at a time, as fast as it goes; `seen-<rank>` is the number of living workers that a worker last saw.
+TRAINING = """
+import torch, easgd
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.9))
+seen = None
+while not (out / "go").exists():
+    loss = model(torch.ones(4, 3)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if seen != worker.home.living:
+        seen = worker.home.living
+        (out / f".seen-{rank}").write_text(str(seen))
+        (out / f".seen-{rank}").rename(out / f"seen-{rank}")
+    if worker.clock == 1:
+        up()
+    time.sleep(0.002)
+"""
+
+
+def seen(one, rank):
+    path = one.out / f"seen-{rank}"
+    return path.read_text() if path.exists() else ""
+
+
+def test_the_center_hears_of_a_death_and_of_the_restart(launch):
+    one = launch(TRAINING, "--restarts", "1", workers=2)
+    one.pids(2)
+    until(lambda: seen(one, 0) == "2", "both are counted")
+    os.kill(one.pid(1), signal.SIGKILL)
+    until(lambda: seen(one, 0) == "1", "the survivor's α follows")
+    one.pid(1, 1)
+    until(lambda: seen(one, 0) == "2", "and follows the restart")
+    one.touch("go")
+    code, out, err = one.wait()
+    assert code == 0, err
+    assert [line.split()[0] for line in out.splitlines()] == ["worker", "0", "1"], "the time split"
+    assert "compute/data/communication" in out
+    center = load_file(one.out / "center.safetensors")
+    assert {name: tuple(value.shape) for name, value in center.items()} == {"weight": (2, 3), "bias": (2,)}
+    assert all(value.isfinite().all() for value in center.values())
+
+
+def test_the_center_outlives_its_workers(launch):
+    one = launch(TRAINING, workers=2)
+    for pid in one.pids(2):
+        os.kill(pid, signal.SIGKILL)
+    code, _, err = one.wait()
+    assert code == 1
+    assert "the center is saved" in err
+    assert set(load_file(one.out / "center.safetensors")) == {"weight", "bias"}
+
+
+def train(steps: int) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.9))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (model(torch.ones(1, 1)) - 3).square().sum().backward()
+        optimizer.step()
+
+
+def test_run_returns_the_center():
+    result = easgd.run(train, workers=2, args=(60,))
+    assert result.exit_codes == [0, 0]
+    assert result.center is not None
+    assert float(result.center["weight"]) == pytest.approx(3.0, abs=0.1), "the minimum of (w - 3)²"
+    assert result.breakdown().steps == 60
