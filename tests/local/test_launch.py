@@ -126,6 +126,47 @@ with open(out / f"records-{rank}-{incarnation}.jsonl", "w") as file:
     assert rows == [["0", "2", "4/0.5/1.25", "0.25"], ["1", "2", "4/0.5/1.25", "0.25"]]
 
 
+def test_a_closed_terminal_costs_its_output_not_the_training(launch):
+    body = """
+print("first")
+up()
+until("go")
+for _ in range(3000):
+    print("x" * 100)
+"""
+    one = launch(body, workers=1)
+    one.pid(0)
+    assert one.process.stdout.readline() == "[0] first\n"
+    one.process.stdout.close()
+    one.touch("go")
+    assert one.process.wait(timeout=20) == 0
+    assert (one.out / "logs" / "worker-0.log").stat().st_size == 6 + 3000 * 101
+
+
+def test_a_flood_of_output_arrives_whole_and_deaths_are_still_noticed(launch):
+    body = """
+if rank == 0:
+    up()
+    while not (out / "go").exists():
+        os.write(1, b"flood " * 10000 + b"\\n")
+else:
+    up()
+    until("never")
+"""
+    one = launch(body, workers=2)
+    with open(os.devnull, "w") as nowhere:
+        reader = subprocess.Popen(["cat"], stdin=one.process.stdout, stdout=nowhere)
+    one.process.stdout.close()
+    os.kill(one.pid(1), 9)
+    start = time.monotonic()
+    until(lambda: one.events("death"), "the death is recorded")
+    assert time.monotonic() - start < 1.0
+    one.touch("go")
+    assert one.process.wait(timeout=20) == 1
+    reader.wait(timeout=20)
+    assert (one.out / "logs" / "worker-0.log").stat().st_size % 60001 == 0
+
+
 # joining ---------------------------------------------------------------------------------------------------------
 
 

@@ -115,7 +115,7 @@ class Launcher:
     def _turn(self) -> None:
         """Pass on output, look after ends, stop if asked to."""
         for key, _ in self._selector.select(_TURN):
-            if not key.data.pump():
+            if not key.data.pump():  # readable, and nothing there: its end
                 self._selector.unregister(key.fileobj)
         for worker in [worker for worker in self._living.values() if worker.ended]:
             self._bury(worker)

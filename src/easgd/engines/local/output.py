@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+Terminal = Literal["stdout", "stderr"]
 _CHUNK = 1 << 16
+_LAST_CHUNKS = 64  # as much as a pipe can hold; somebody may have inherited it and write on
+
+
+def _show(text: str, to: Terminal) -> None:
+    """Write to the terminal. One that has been closed costs its output, not the training: the logs are whole."""
+    terminal = getattr(sys, to)
+    try:
+        terminal.write(text)
+        terminal.flush()
+    except OSError:
+        # What is still buffered, and all that follows, goes nowhere instead of failing again.
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, terminal.fileno())
+            os.close(nowhere)
 
 
 def say(message: str) -> None:
     """Print the launcher's own word, apart from what the workers print."""
-    print(f"easgd: {message}", file=sys.stderr, flush=True)
+    _show(f"easgd: {message}\n", "stderr")
 
 
 class Log:
@@ -46,38 +63,35 @@ class Log:
 class Stream:
     """One pipe from a worker. Reading never blocks, so a silent worker delays nobody."""
 
-    def __init__(self, descriptor: int, rank: int, log: Log, to: Literal["stdout", "stderr"]) -> None:
+    def __init__(self, descriptor: int, rank: int, log: Log, to: Terminal) -> None:
         os.set_blocking(descriptor, False)
         self.descriptor, self.prefix, self.log, self.to = descriptor, f"[{rank}] ", log, to
         self._rest = b""
 
     def pump(self) -> bool:
-        """Pass on what is there; return whether more may come."""
-        while True:
-            try:
-                data = os.read(self.descriptor, _CHUNK)
-            except BlockingIOError:
-                return True
-            self.log.write(data)
-            lines = (self._rest + data).split(b"\n")
-            # Without an end in sight, or at the end of all, a piece counts as a line.
-            self._rest = b"" if not data or len(lines[-1]) > _CHUNK else lines.pop()
-            self._print([line for line in lines if line or data])
-            if not data:
-                return False
-            if len(data) < _CHUNK:
-                return True
+        """Pass on one chunk, so that a talkative worker has no more than its turn; return whether one was there."""
+        try:
+            data = os.read(self.descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        self.log.write(data)
+        lines = (self._rest + data).split(b"\n")
+        # Without an end in sight a piece counts as a line.
+        self._rest = lines.pop() if len(lines[-1]) <= _CHUNK else b""
+        self._print(lines)
+        return bool(data)
 
     def _print(self, lines: list[bytes]) -> None:
         if not lines:
             return
         # Of a progress bar that draws over itself, keep what a terminal would show in the end.
         shown = (line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
-        terminal = getattr(sys, self.to)
-        terminal.write("".join(f"{self.prefix}{line}\n" for line in shown))
-        terminal.flush()
+        _show("".join(f"{self.prefix}{line}\n" for line in shown), self.to)
 
     def finish(self) -> None:
         """Pass on the rest of a worker that has ended."""
-        if self.pump() and self._rest:
+        for _ in range(_LAST_CHUNKS):
+            if not self.pump():
+                break
+        if self._rest:
             self._print([self._rest])

@@ -13,6 +13,8 @@ import struct
 from itertools import count
 from pathlib import Path
 
+from easgd.errors import SettingError
+
 _ENTRY = struct.Struct("<II")
 
 
@@ -20,7 +22,10 @@ class Ranks:
     """The ranks of one run, as one launcher sees them. One object per process and run: see `rundir`."""
 
     def __init__(self, run: Path) -> None:
-        self._file = os.open(run / "ranks", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._file = os.open(run / "ranks", os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            raise SettingError(f"run {run.name!r} has just ended; `easgd launch --list` shows live runs") from None
         self.held: set[int] = set()
 
     def _lock(self, rank: int) -> bool:
