@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import pytest
-from launching import alive, until
+from launching import PREAMBLE, alive, until
 
 from easgd.engines.local import rundir
 
@@ -132,6 +135,40 @@ def test_ctrl_c_twice_kills_at_once(launch):
     assert not any(map(alive, pids))
     assert [e["detail"] for e in one.events("stopped")] == ["signal SIGKILL"] * 2
     assert not run.exists()
+
+
+def test_the_terminals_ctrl_c_reaches_each_worker_once(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        PREAMBLE
+        + """
+heard = []
+signal.signal(signal.SIGINT, lambda *_: (heard.append(1), (out / f"heard-{rank}").touch()))
+up()
+until(f"heard-{rank}")
+until("go")
+sys.exit(len(heard))
+"""
+    )
+    controller, terminal = os.openpty()
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "easgd", "launch", "-n", "2", "--out", str(tmp_path), str(script)],
+        stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    try:
+        os.close(terminal)
+        until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both are up")
+        os.write(controller, b"\x03")
+        until(lambda: len(list(tmp_path.glob("heard-*"))) == 2, "both heard it")
+        (tmp_path / "go").touch()
+        assert launcher.wait(timeout=20) == 130
+    finally:
+        launcher.kill()
+        launcher.wait()
+        os.close(controller)
+    ends = [json.loads(line) for line in (tmp_path / "records-launcher.jsonl").read_text().splitlines()]
+    assert [e["detail"] for e in ends] == ["exit code 1"] * 2, "one SIGINT each"
 
 
 def test_the_grace_period_ends(launch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,6 +58,18 @@ def test_the_center_hears_of_a_death_and_of_the_restart(launch):
     center = load_file(one.out / "center.safetensors")
     assert {name: tuple(value.shape) for name, value in center.items()} == {"weight": (2, 3), "bias": (2,)}
     assert all(value.isfinite().all() for value in center.values())
+
+
+def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
+    one = launch(TRAINING, workers=1)
+    two = launch(TRAINING, "--join", Path(one.run).name, where="b")
+    until(lambda: seen(one, 0) == "2", "the joiner is counted")
+    one.pid(1)
+    two.process.send_signal(signal.SIGINT)
+    assert two.wait()[0] == 130
+    until(lambda: seen(one, 0) == "1", "it has left")
+    one.touch("go")
+    assert one.wait()[0] == 0
 
 
 def test_the_center_outlives_its_workers(launch):
