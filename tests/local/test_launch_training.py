@@ -42,18 +42,20 @@ def seen(one, rank):
     return path.read_text() if path.exists() else ""
 
 
-def test_the_center_hears_of_a_death_and_of_the_restart(launch):
+def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launch):
     one = launch(TRAINING, "--restarts", "1", workers=2)
     one.pids(2)
     until(lambda: seen(one, 0) == "2", "both are counted")
     os.kill(one.pid(1), signal.SIGKILL)
-    until(lambda: seen(one, 0) == "1", "the survivor's α follows")
-    one.pid(1, 1)
-    until(lambda: seen(one, 0) == "2", "and follows the restart")
+    again = one.pid(1, 1)
+    until(lambda: seen(one, 0) == "2" == seen(one, 1), "the restarted one is in the run")
+    os.kill(again, signal.SIGKILL)
+    until(lambda: seen(one, 0) == "1", "no restart is left: the survivor's α follows")
     one.touch("go")
-    code, out, err = one.wait()
-    assert code == 0, err
-    assert [line.split()[0] for line in out.splitlines()] == ["worker", "0", "1"], "the time split"
+    code, out, _ = one.wait()
+    assert code == 1
+    # The time split; a worker killed in its first half second has written no step yet, so 1 may be missing.
+    assert [line.split()[0] for line in out.splitlines()][:2] == ["worker", "0"]
     assert "compute/data/communication" in out
     center = load_file(one.out / "center.safetensors")
     assert {name: tuple(value.shape) for name, value in center.items()} == {"weight": (2, 3), "bias": (2,)}
