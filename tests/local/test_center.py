@@ -12,9 +12,10 @@ import torch
 
 import easgd
 from easgd.center.apply import exchange_, plain_exchange_
+from easgd.center.control import DEAD, LIVES, STATES, STRIPES, bury
 from easgd.center.locks import RecordLocks
-from easgd.center.segment import DEAD, Layout, stripes_for
-from easgd.center.shared import LIVES, STRIPES, SharedCenter, bury, read_center
+from easgd.center.segment import Layout, stripes_for
+from easgd.center.shared import SharedCenter, read_center
 
 SPAWN = multiprocessing.get_context("spawn")
 N = 1_500_000  # five stripes
@@ -186,7 +187,7 @@ def test_membership_follows_joins_leaves_and_burials(tmp_path):
     assert first.living == 2
     bury(tmp_path, 1, incarnation=0)
     assert first.living == 1
-    assert second.segment.states[1] == DEAD
+    assert second.words[STATES + 1] == DEAD
     second.join(1)
     assert first.living == 2
     second.leave()

@@ -43,6 +43,11 @@ def exchange_(method: Method, center: Slots, message: Tensor, scale: float, vers
     return 0.0
 
 
+def warm(method: Method) -> None:
+    """Load the method's loop before the first exchange needs it: compiling one takes a second, once per machine."""
+    exchange_(method, method.center_slots(torch.zeros(1)), torch.zeros(1), 0.0, 0)
+
+
 def plain_exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:
     """The same with the method's own functions on torch tensors."""
     d = method.propose(center, message, scale)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_OPEN: dict[tuple[int, int], RecordLocks] = {}
+_OPEN: weakref.WeakValueDictionary[tuple[int, int], RecordLocks] = weakref.WeakValueDictionary()
 _OPENING = threading.Lock()
 
 
@@ -31,9 +32,13 @@ class RecordLocks:
         with _OPENING:
             stat = path.stat()
             key = (stat.st_dev, stat.st_ino)
-            if key not in _OPEN:
-                _OPEN[key] = RecordLocks(path)
-            return _OPEN[key]
+            locks = _OPEN.get(key)
+            if locks is None:
+                locks = _OPEN[key] = RecordLocks(path)
+            return locks
+
+    def __del__(self) -> None:
+        os.close(self.file)  # nobody in this process uses the file any more: there is no lock to lose
 
     @contextmanager
     def hold(self, byte: int, *, shared: bool = False) -> Iterator[None]:

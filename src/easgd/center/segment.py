@@ -1,10 +1,10 @@
-"""The shared memory of a run: one mapped file with the center's vectors, and who is in the run.
+"""The shared memory of a run: one mapped file with control words and the center's vectors, and a header beside it.
 
-    control   version, living, turn, round, arrivals; per rank: state and incarnation; per stripe: its version
+    control   see `easgd.center.control`
     slots     x̃, and beside it the method's `velocity`, `average` and, for synchronous rounds, `sum`; float32 each
 
-Beside it lies `header.json`: the method, the layout of the vector (names, shapes, strides) and the stripes. The first
-worker to arrive writes both, under a lock; every other one checks that it brought the same model and method.
+The header has the method, the layout of the vector (names, shapes, strides) and the stripes. The first worker to
+arrive writes both, under a lock; every other one checks that it brought the same model and method.
 """
 
 from __future__ import annotations
@@ -21,15 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from easgd.center.control import BYTES, CENTER, HEADER, Control
 from easgd.errors import SettingError
 
-RANKS = 1024
-JOINED, LEFT, DEAD = 1, 2, 3
-_PAGE = 4096
-
-# indices into the control words
-VERSION, LIVING, TURN, ROUND, ARRIVED, APPLIED = range(6)
-_WORDS = 64
+_PAGE = mmap.PAGESIZE
 
 
 @dataclass(frozen=True)
@@ -94,24 +89,19 @@ def stripes_for(size: int) -> int:
 
 
 class Segment:
-    """The mapped file, seen as tensors and counters."""
+    """The mapped file, seen as tensors."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.header: dict[str, Any] = json.loads((folder / "header.json").read_text())
+        self.header: dict[str, Any] = json.loads((folder / HEADER).read_text())
         self.layout = Layout.from_json(self.header["layout"])
         self.stripes: int = self.header["stripes"]
-        with open(folder / "center", "r+b") as file:
+        self.control = Control(folder)
+        with open(folder / CENTER, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         n = self.layout.size
-        words = np.frombuffer(self._map, np.int64, _WORDS + 2 * RANKS + self.stripes)
-        self.control = words[:_WORDS]
-        self.states = words[_WORDS : _WORDS + RANKS]
-        self.incarnations = words[_WORDS + RANKS : _WORDS + 2 * RANKS]
-        self.versions = words[_WORDS + 2 * RANKS :]
-        start = _control_bytes(self.stripes)
         self.slots = {
-            name: torch.from_numpy(np.frombuffer(self._map, np.float32, n, start + i * _slot_bytes(n)))
+            name: torch.from_numpy(np.frombuffer(self._map, np.float32, n, BYTES + i * _slot_bytes(n)))
             for i, name in enumerate(self.header["slots"])
         }
         edges = np.linspace(0, n, self.stripes + 1).astype(np.int64)
@@ -120,30 +110,26 @@ class Segment:
         self.bounds = [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
 
     @staticmethod
-    def exists(folder: Path) -> bool:
-        """Whether a first worker has been here."""
-        return (folder / "header.json").exists()
-
-    @staticmethod
-    def create(folder: Path, method: str, layout: Layout, slots: dict[str, Tensor], launched: int) -> None:
+    def create(folder: Path, method: str, layout: Layout, slots: dict[str, Tensor]) -> None:
         """Lay out the file and fill it; the header comes last, so that whoever sees it sees a whole segment."""
-        stripes, n = stripes_for(layout.size), layout.size
-        names = [*slots, "sum"]
-        with open(folder / "center", "wb") as file:
-            os.truncate(file.fileno(), _control_bytes(stripes) + len(names) * _slot_bytes(n))
+        n, names = layout.size, [*slots, "sum"]
+        size = BYTES + len(names) * _slot_bytes(n)
+        with open(folder / CENTER, "wb") as file:
+            try:
+                # Memory that is promised but not there would end a worker with a bus error in the middle of training.
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise SettingError(
+                    f"no room for the center's {size / 1e6:.0f} MB in {folder} ({error.strerror}); "
+                    "set EASGD_SHARED to a folder with more"
+                ) from error
             for i, vector in enumerate(slots.values()):
-                file.seek(_control_bytes(stripes) + i * _slot_bytes(n))
+                file.seek(BYTES + i * _slot_bytes(n))
                 file.write(vector.to(torch.float32).contiguous().numpy().data)
-        header = {
-            "method": method,
-            "layout": layout.as_json(),
-            "slots": names,
-            "stripes": stripes,
-            "launched": launched,
-        }
-        scratch = folder / "header.tmp"
+        header = {"method": method, "layout": layout.as_json(), "slots": names, "stripes": stripes_for(n)}
+        scratch = folder / f"{HEADER}.tmp"
         scratch.write_text(json.dumps(header))
-        os.replace(scratch, folder / "header.json")
+        os.replace(scratch, folder / HEADER)
 
     def check(self, method: str, layout: Layout) -> None:
         """Refuse a worker whose model or method is not the run's, and list the difference."""
@@ -165,11 +151,6 @@ class Segment:
             out[name] = piece.to(getattr(torch, dtype.removeprefix("torch."))).clone()
             at += n
         return out
-
-
-def _control_bytes(stripes: int) -> int:
-    words = 8 * (_WORDS + 2 * RANKS + stripes)
-    return -(-words // _PAGE) * _PAGE
 
 
 def _slot_bytes(n: int) -> int:

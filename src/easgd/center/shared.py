@@ -17,14 +17,32 @@ from pathlib import Path
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.apply import exchange_
+from easgd.center.apply import exchange_, warm
+from easgd.center.control import (
+    APPLIED,
+    ARRIVED,
+    CONTROL,
+    DEAD,
+    GATE,
+    INCARNATIONS,
+    LEFT,
+    LIVES,
+    LIVING,
+    LOCKS,
+    ROUND,
+    STATES,
+    STRIPE_VERSIONS,
+    STRIPES,
+    TURN,
+    TURNSTILE,
+    VERSION,
+    Control,
+)
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
-from easgd.center.segment import APPLIED, ARRIVED, DEAD, JOINED, LEFT, LIVING, ROUND, TURN, VERSION, Layout, Segment
+from easgd.center.segment import Layout, Segment
 from easgd.methods import Method, Slots
 
-# bytes of the lock file
-CONTROL, TURNSTILE, GATE, MEETING, STRIPES, LIVES = 0, 1, 2, 3, 1 << 10, 1 << 20
 POLL = 2e-4
 
 
@@ -33,12 +51,14 @@ class SharedCenter:
 
     def __init__(self, folder: Path, method: Method, start: Tensor, layout: Layout, rank: int, launched: int) -> None:
         self.folder, self.method, self.rank, self.launched = folder, method, rank, launched
-        self.locks = RecordLocks.of(folder / "locks")
-        with self._control():
-            if not Segment.exists(folder):
-                Segment.create(folder, repr(method), layout, method.center_slots(start), launched)
+        self.locks = RecordLocks.of(folder / LOCKS)
+        with self.locks.threads, self.locks.hold(CONTROL):
+            if not Control.exists(folder):
+                Segment.create(folder, repr(method), layout, method.center_slots(start))
             self.segment = Segment(folder)
+        self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), layout)
+        warm(method)
         self.locks.take(LIVES + rank)  # held for life: whoever finds it open knows that this worker is dead
         self.locked_seconds = 0.0
         self.squares = 0.0
@@ -48,39 +68,30 @@ class SharedCenter:
 
     def join(self, incarnation: int) -> Tensor:
         """Enter the run; return the center's value to start from."""
-        with self._control():
-            self.segment.states[self.rank], self.segment.incarnations[self.rank] = JOINED, incarnation
-            _count(self.segment)
+        self.control.enter(self.rank, incarnation)
         return self.snapshot()["x"]
 
     def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
         """Leave the model's other tensors, and second names of tied ones, for whoever reads the final center."""
         path = self.folder / "rest.safetensors"
-        with self._control():
+        with self.control.changing():
             if not path.exists():
                 checkpoint.save(path, {"rest": rest, "aliases": aliases})
 
     def leave(self) -> None:
         """Leave politely: the others' moving rate follows."""
-        with self._control():
-            self.segment.states[self.rank] = LEFT
-            _count(self.segment)
+        self.control.leave(self.rank)
         self.locks.release(LIVES + self.rank)
 
     @property
     def living(self) -> int:
         """How many workers are in the run now."""
-        return max(1, int(self.segment.control[LIVING]))
+        return max(1, self.words[LIVING])
 
     @property
     def version(self) -> int:
         """The master's clock."""
-        return int(self.segment.control[VERSION])
-
-    @contextmanager
-    def _control(self) -> Iterator[None]:
-        with self.locks.threads, self.locks.hold(CONTROL):
-            yield
+        return self.words[VERSION]
 
     # exchanging ------------------------------------------------------------------------------------------------
 
@@ -106,8 +117,8 @@ class SharedCenter:
         """Exchange stripe by stripe, starting at one's own so that workers do not queue up; return Σd²."""
         total = 0.0
         for s, slots, part in self._each(message):
-            total += exchange_(self.method, slots, part, scale, int(self.segment.versions[s]))
-            self.segment.versions[s] += 1
+            total += exchange_(self.method, slots, part, scale, self.words[STRIPE_VERSIONS + s])
+            self.words[STRIPE_VERSIONS + s] += 1
         return total
 
     def _take_back(self, d: Tensor) -> None:
@@ -140,7 +151,7 @@ class SharedCenter:
 
     def _tick(self) -> None:
         with self.locks.hold(CONTROL):
-            self.segment.control[VERSION] += 1
+            self.words[VERSION] += 1
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all the center's vectors between two exchanges: none is half in it."""
@@ -156,15 +167,14 @@ class SharedCenter:
     # turns and rounds ------------------------------------------------------------------------------------------
 
     def wait_turn(self, deadline: float) -> None:
-        """Round-robin: wait until it is this rank's turn; dead ranks are passed over."""
-        end = time.monotonic() + deadline
-        control = self.segment.control
-        while int(control[TURN]) % self.launched != self.rank:
-            holder = int(control[TURN]) % self.launched
-            if self.segment.states[holder] in (LEFT, DEAD):
-                with self._control():
-                    if int(control[TURN]) % self.launched == holder:
-                        control[TURN] += 1
+        """Round-robin: wait until it is this rank's turn; ranks that have left or died are passed over."""
+        end, words = time.monotonic() + deadline, self.words
+        while (holder := words[TURN] % self.launched) != self.rank:
+            if words[STATES + holder] in (LEFT, DEAD):
+                with self.control.changing():
+                    if words[TURN] % self.launched == holder:
+                        words[TURN] += 1
+                continue
             self._bury_the_dead()
             if time.monotonic() > end:
                 raise TimeoutError(f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it")
@@ -172,22 +182,21 @@ class SharedCenter:
 
     def pass_turn(self) -> None:
         """Round-robin: the next worker may act."""
-        with self._control():
-            self.segment.control[TURN] += 1
+        with self.control.changing():
+            self.words[TURN] += 1
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         """Equations 3 and 4: every d from the same x̃, one update with their sum, a meeting that survives deaths."""
-        control, slots, method = self.segment.control, self.segment.slots, self.method
-        mine = int(control[ROUND])
+        slots, method, mine = self.segment.slots, self.method, self.words[ROUND]
         d = None
         if message is not None and finite(message):
             d = method.propose(slots, message, scale)
             for s, (a, b) in enumerate(self.segment.bounds):
                 with self.locks.threads, self.locks.hold(STRIPES + s):
                     slots["sum"][a:b] += d[a:b]
-        with self._control():
-            control[ARRIVED] += 1
-            control[APPLIED] += d is not None
+        with self.control.changing():
+            self.words[ARRIVED + self.rank] = mine + 1
+            self.words[APPLIED] += d is not None
         self._meet(mine, deadline)
         if message is not None and d is None:
             return None
@@ -195,16 +204,16 @@ class SharedCenter:
 
     def _meet(self, mine: int, deadline: float) -> None:
         """Wait until round `mine` is over; whoever sees that all living have arrived ends it."""
-        control, slots, end = self.segment.control, self.segment.slots, time.monotonic() + deadline
-        while int(control[ROUND]) == mine:
-            with self._control():
-                if int(control[ROUND]) == mine and int(control[ARRIVED]) >= self.living:
-                    if control[APPLIED]:
-                        self.method.update_(slots, slots["sum"], int(control[VERSION]))
+        words, slots, end = self.words, self.segment.slots, time.monotonic() + deadline
+        while words[ROUND] == mine:
+            with self.control.changing():
+                if words[ROUND] == mine and self.control.all_arrived():
+                    if words[APPLIED]:
+                        self.method.update_(slots, slots["sum"], words[VERSION])
                         slots["sum"].zero_()
-                        control[VERSION] += 1
-                    control[ARRIVED] = control[APPLIED] = 0
-                    control[ROUND] += 1
+                        words[VERSION] += 1
+                    words[APPLIED] = 0
+                    words[ROUND] += 1
                     return
             self._bury_the_dead()
             if time.monotonic() > end:
@@ -216,32 +225,16 @@ class SharedCenter:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + 0.2
-        for rank in (self.segment.states == JOINED).nonzero()[0]:
-            if rank != self.rank and self.locks.try_take(LIVES + int(rank)):
-                self.locks.release(LIVES + int(rank))
-                bury(self.folder, int(rank), int(self.segment.incarnations[rank]))
-
-
-def _count(segment: Segment) -> None:
-    segment.control[LIVING] = int((segment.states == JOINED).sum())
-
-
-def bury(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
-    """Mark a worker dead, if that incarnation is still in the run: a launcher calls it when it sees a death."""
-    folder = Path(folder)
-    if not Segment.exists(folder):
-        return
-    segment, locks = Segment(folder), RecordLocks.of(folder / "locks")
-    with locks.threads, locks.hold(CONTROL):
-        if segment.states[rank] == JOINED and segment.incarnations[rank] == incarnation:
-            segment.states[rank] = DEAD
-            _count(segment)
+        for rank in self.control.joined():
+            if rank != self.rank and self.locks.try_take(LIVES + rank):
+                self.locks.release(LIVES + rank)
+                self.control.bury(rank, self.words[INCARNATIONS + rank])
 
 
 def read_center(folder: str | os.PathLike[str]) -> dict[str, Tensor] | None:
     """Read the final center of a run whose workers have ended; None if none of them ever attached."""
     folder = Path(folder)
-    if not Segment.exists(folder):
+    if not Control.exists(folder):
         return None
     segment = Segment(folder)
     center = segment.split(segment.slots.get("average", segment.slots["x"]))

@@ -55,7 +55,7 @@ class Worker:
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average")
         self.replica = Replica(list(self.tensors.values()), optimizer)
         self.loop = Loop(place.rank, self.replica, method)
-        self.recorder = Recorder(place.rank, place.incarnation, place.out)
+        self.recorder = Recorder(place.rank, place.incarnation, place.out, place.origin)
         self.home: SharedCenter | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[Tensor | None] | None = None

@@ -23,6 +23,7 @@ class Place:
         run: the folder of the run's shared memory; None when alone.
         out: the folder for records; None for none.
         schedule: "async", "sync" or "round-robin"; None leaves it to the method.
+        origin: the run's first moment on the machine's monotonic clock, so that all records count from one zero.
     """
 
     rank: int = 0
@@ -31,6 +32,7 @@ class Place:
     run: Path | None = None
     out: Path | None = None
     schedule: str | None = None
+    origin: float | None = None
 
     @staticmethod
     def from_environment(env: Mapping[str, str] = os.environ) -> Place:
@@ -51,4 +53,5 @@ class Place:
             run=Path(env["EASGD_RUN"]),
             out=Path(env["EASGD_OUT"]) if env.get("EASGD_OUT") else None,
             schedule=schedule,
+            origin=float(env["EASGD_ORIGIN"]) if env.get("EASGD_ORIGIN") else None,
         )

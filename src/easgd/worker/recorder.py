@@ -16,9 +16,11 @@ FLUSH_SECONDS = 0.5
 class Recorder:
     """Splits the time of each step; what is not data, communication or waiting was computing."""
 
-    def __init__(self, rank: int, incarnation: int, out: Path | None) -> None:
+    def __init__(self, rank: int, incarnation: int, out: Path | None, origin: float | None = None) -> None:
         self.rank = rank
-        self.start = self.step_began = self._flushed = time.perf_counter()
+        now = time.perf_counter()
+        self.start = now if origin is None else now - (time.monotonic() - origin)
+        self.step_began = self._flushed = now
         self.data = self.communication = self.waiting = 0.0
         self._file: TextIO | None = None
         if out is not None:

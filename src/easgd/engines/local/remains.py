@@ -6,20 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from easgd.center.control import Control
 from easgd.engines.local.output import say
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def has_center(run: Path) -> bool:
-    """Whether a worker has attached: the header is the last thing that the first of them writes."""
-    return (run / "header.json").exists()
-
-
 def final_center(run: Path) -> dict[str, Tensor] | None:
     """Return the center of a run whose workers have ended, if it has one."""
-    if not has_center(run):
+    if not Control.exists(run):
         return None
     from easgd.center import shared
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from easgd.errors import refuse, unknown
-
-# The worker checks the same names; its package imports torch, which the launcher does without.
-SCHEDULES = ("async", "sync", "round-robin")
+from easgd.worker.place import SCHEDULES
 
 
 def check_count(what: str, value: object, least: int, example: str) -> None:

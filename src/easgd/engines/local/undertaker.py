@@ -1,7 +1,6 @@
 """Tells the center about the dead, without keeping the launcher from watching the living.
 
-The center's code needs torch, whose import takes seconds the first time; so it happens on a thread, and only in a run
-that has a center. A script that never attached never pays.
+A worker that was stopped, not killed, may hold the control lock for a while: waiting for it happens on a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import queue
 import threading
 from pathlib import Path
 
-from easgd.engines.local.remains import has_center
+from easgd.center.control import bury
 
 
 class Undertaker:
@@ -24,14 +23,11 @@ class Undertaker:
 
     def bury(self, rank: int, incarnation: int) -> None:
         """Have a worker marked dead, so that the moving rate follows the living."""
-        if has_center(self.run):
-            self._dead.put((rank, incarnation))
+        self._dead.put((rank, incarnation))
 
     def _work(self) -> None:
         while (dead := self._dead.get()) is not None:
-            from easgd.center import shared
-
-            shared.bury(self.run, *dead)
+            bury(self.run, *dead)
 
     def close(self) -> None:
         """Wait until all are buried."""

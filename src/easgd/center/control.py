@@ -1,0 +1,86 @@
+"""The control words at the head of a run's shared memory: clocks, turns, rounds, and who is in the run.
+
+Only the standard library: a launcher that sees a worker die marks it here at once, without importing torch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from easgd.center.locks import RecordLocks
+
+CENTER, HEADER, LOCKS = "center", "header.json", "locks"
+RANKS, STRIPES_MOST = 1024, 64
+JOINED, LEFT, DEAD = 1, 2, 3
+
+# words: six counters, then one word per rank three times over, then one per stripe
+VERSION, LIVING, TURN, ROUND, APPLIED = range(5)
+STATES, INCARNATIONS, ARRIVED, STRIPE_VERSIONS = 64, 64 + RANKS, 64 + 2 * RANKS, 64 + 3 * RANKS
+BYTES = -(-8 * (STRIPE_VERSIONS + STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+# bytes of the lock file
+CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
+
+
+class Control:
+    """The words of one run, and the lock that guards changes of more than one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        with open(folder / CENTER, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), BYTES)
+        self.words = memoryview(self._map).cast("q")
+        self.locks = RecordLocks.of(folder / LOCKS)
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether a first worker has laid out the run's memory: the header is the last thing that it writes."""
+        return (folder / HEADER).exists()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the control lock."""
+        with self.locks.threads, self.locks.hold(CONTROL):
+            yield
+
+    def enter(self, rank: int, incarnation: int) -> None:
+        """A worker joins."""
+        with self.changing():
+            self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
+            # What a former incarnation left of a synchronous round does not count for this one.
+            self.words[ARRIVED + rank] = 0
+            self._count()
+
+    def leave(self, rank: int) -> None:
+        """A worker leaves politely."""
+        with self.changing():
+            self.words[STATES + rank] = LEFT
+            self._count()
+
+    def bury(self, rank: int, incarnation: int) -> None:
+        """Mark a worker dead, if that incarnation is still in the run."""
+        with self.changing():
+            if self.words[STATES + rank] == JOINED and self.words[INCARNATIONS + rank] == incarnation:
+                self.words[STATES + rank] = DEAD
+                self._count()
+
+    def joined(self) -> list[int]:
+        """The ranks that are in the run."""
+        return [rank for rank, state in enumerate(self.words[STATES : STATES + RANKS]) if state == JOINED]
+
+    def all_arrived(self) -> bool:
+        """Whether every worker in the run has reached the meeting of the current round."""
+        current = self.words[ROUND] + 1
+        return all(self.words[ARRIVED + rank] == current for rank in self.joined())
+
+    def _count(self) -> None:
+        self.words[LIVING] = len(self.joined())
+
+
+def bury(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
+    """Mark a worker of the run in `folder` dead: a launcher calls it when it sees a death."""
+    if Control.exists(Path(folder)):
+        Control(Path(folder)).bury(rank, incarnation)
