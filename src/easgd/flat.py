@@ -54,6 +54,12 @@ class Replica:
             torch.cuda.current_stream().synchronize()
         return self._stage
 
+    def in_place(self) -> list[Tensor] | None:
+        """The tensors' own memory as vectors, if all of them are float32 on the CPU; else None."""
+        if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self.params):
+            return None
+        return [in_memory_order(p.detach()) for p in self.params]
+
     def position(self) -> Tensor:
         """Return the paper's x, where the optimizer stores a look-ahead point.
 

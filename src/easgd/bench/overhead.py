@@ -12,21 +12,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch import distributed as dist
+from torch import nn
 
 from easgd.bench import Row
 from easgd.methods import EAMSGD, EASGD, Method
 from easgd.models import cifar
 from easgd.worker.attach import attach
 
-WORKERS, BATCH, ROUNDS = 2, 128, 5
-STEPS = {"CIFAR net": 10, "9 M MLP": 10}
+WORKERS, BATCH, ROUNDS, STEPS = 2, 128, 9, 10
 
 
 def mlp() -> nn.Module:
@@ -55,77 +55,96 @@ def rows() -> list[Row]:
         results = [queue.get(timeout=900) for _ in processes]
         for process in processes:
             process.join()
-    out = []
-    for net in NETS:
-        rates = {case: sum(r[net, case] for r in results) for n, case in results[0] if n == net}
-        reference = rates.pop("isolated")
-        out += [Row(f"{net}, {case}", rate, "images/s", reference, rate / reference) for case, rate in rates.items()]
-    return out
+    return [_row(net, case, [r[net, case] for r in results]) for net, case in results[0]]
+
+
+def _row(net: str, case: str, samples: list[list[tuple[float, float]]]) -> Row:
+    """Rates of both processes together; the ratio is the median over rounds of case against isolated, side by side."""
+    rounds = [tuple(map(sum, zip(*pair, strict=True))) for pair in zip(*samples, strict=True)]
+    ratio = statistics.median(case_rate / isolated for case_rate, isolated in rounds)
+    rate = statistics.median(case_rate for case_rate, _ in rounds)
+    return Row(f"{net}, {case}", rate, "images/s", rate / ratio, ratio)
 
 
 def _worker(folder: str, rank: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
-    results = {}
+    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for net, make in NETS.items():
-        runs = dict(_runs(make, net, folder, rank))
-        rates: dict[str, list[float]] = {case: [] for case in runs}
+        bed = Bed(make, Path(folder) / net.replace(" ", "-"), rank)
         for round_ in range(ROUNDS + 1):
-            for case, run in runs.items():
-                barrier.wait()
-                start = time.perf_counter()
-                for _ in range(STEPS[net]):
-                    run()
-                spent = time.perf_counter() - start
+            for case in [*METHODS, "DistributedDataParallel", "averaging every 10 steps"]:
+                momentum = METHODS[case].delta if case in METHODS else 0.0
+                # Each case stands beside its reference, in turn before and after it: the machine's moods hit both.
+                order = [case, "isolated"] if round_ % 2 else ["isolated", case]
+                rates = {}
+                for name in order:
+                    with bed.case(name, momentum) as step:
+                        rates[name] = _rate(step, barrier)
                 if round_:  # the first round warms up
-                    rates[case].append(STEPS[net] * BATCH / spent)
-        results.update({(net, case): statistics.median(samples) for case, samples in rates.items()})
+                    results.setdefault((net, case), []).append((rates[case], rates["isolated"]))
     queue.put(results)
     dist.destroy_process_group()
 
 
-def _runs(make: Callable[[], nn.Module], net: str, folder: str, rank: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """One training step of each case; every case has a model of its own."""
-    images = torch.rand(BATCH, 3, 28, 28).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 10, (BATCH,))
-    plain = make()
-    yield "isolated", _step(plain, torch.optim.SGD(plain.parameters(), lr=0.001), images, labels)
-    for name, method in METHODS.items():
-        model = make()
-        optimizer = method.optimizer(list(model.parameters()), 0.001)
-        run = Path(folder) / f"{net}-{name}".replace(" ", "-")
-        run.mkdir(exist_ok=True)
-        os.environ.update(EASGD_RUN=str(run), RANK=str(rank), WORLD_SIZE=str(WORKERS), EASGD_OUT=str(run / "out"))
-        attach(model, optimizer, method)
-        yield name, _step(model, optimizer, images, labels)
-    model = make()
-    ddp = nn.parallel.DistributedDataParallel(model)
-    yield "DistributedDataParallel", _step(ddp, torch.optim.SGD(ddp.parameters(), lr=0.001), images, labels)
-    averaged = make()
-    yield "averaging every 10 steps", _averaging(averaged, images, labels)
-
-
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> Callable[[], None]:
-    def step() -> None:
-        nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def _averaging(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
-    step = _step(model, torch.optim.SGD(model.parameters(), lr=0.001), images, labels)
-    clock = 0
-
-    def run() -> None:
-        nonlocal clock
+def _rate(step: Callable[[], None], barrier: Barrier) -> float:
+    step()
+    barrier.wait()
+    start = time.perf_counter()
+    for _ in range(STEPS):
         step()
-        clock += 1
-        if clock % 10 == 0:
-            with torch.no_grad():
-                for p in model.parameters():
-                    dist.all_reduce(p)
-                    p.div_(WORKERS)
+    return STEPS * BATCH / (time.perf_counter() - start)
 
-    return run
+
+class Bed:
+    """One model and one batch on which all cases run: where its memory lies must not decide between them."""
+
+    def __init__(self, make: Callable[[], nn.Module], folder: Path, rank: int) -> None:
+        self.model, self.folder, self.rank = make(), folder, rank
+        self.images = torch.rand(BATCH, 3, 28, 28).to(memory_format=torch.channels_last)
+        self.labels = torch.randint(0, 10, (BATCH,))
+
+    @contextmanager
+    def case(self, name: str, momentum: float) -> Iterator[Callable[[], None]]:
+        """Set up one case for a while; yield its training step."""
+        optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=0.001, momentum=momentum, nesterov=momentum > 0, foreach=False
+        )
+        if name in METHODS:
+            run = self.folder / name.replace(" ", "-")
+            run.mkdir(parents=True, exist_ok=True)
+            place = {"EASGD_RUN": run, "RANK": self.rank, "WORLD_SIZE": WORKERS, "EASGD_OUT": run / "out"}
+            os.environ.update({key: str(value) for key, value in place.items()})
+            worker = attach(self.model, optimizer, METHODS[name])
+            yield self._step(self.model, optimizer)
+            worker.close()
+        elif name == "DistributedDataParallel":
+            yield self._step(nn.parallel.DistributedDataParallel(self.model), optimizer)
+        elif name == "isolated":
+            yield self._step(self.model, optimizer)
+        else:
+            yield self._averaging(self._step(self.model, optimizer))
+        dist.barrier()
+
+    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+        def step() -> None:
+            nn.functional.cross_entropy(model(self.images), self.labels).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def _averaging(self, step: Callable[[], None]) -> Callable[[], None]:
+        clock = 0
+
+        def run() -> None:
+            nonlocal clock
+            step()
+            clock += 1
+            if clock % 10 == 0:
+                with torch.no_grad():
+                    for p in self.model.parameters():
+                        dist.all_reduce(p)
+                        p.div_(WORKERS)
+
+        return run

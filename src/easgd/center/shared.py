@@ -7,6 +7,7 @@ wait, so that it sees whole exchanges only.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -41,6 +42,7 @@ from easgd.center.control import (
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
 from easgd.center.segment import Layout, Segment
+from easgd.kernels import fused
 from easgd.methods import Method, Slots
 
 POLL = 2e-4
@@ -63,6 +65,7 @@ class SharedCenter:
         self.locked_seconds = 0.0
         self.squares = 0.0
         self._next_look = 0.0
+        self._segments: list[list[tuple[int, int, int, int]]] | None = None
 
     # membership ------------------------------------------------------------------------------------------------
 
@@ -108,6 +111,29 @@ class SharedCenter:
                 return None
             self._tick()
         return message
+
+    def exchange_in_place(self, parts: list[Tensor], answer: Tensor, scale: float) -> Tensor | None:
+        """An elastic exchange that reads x where it lies, in the tensors it is made of, and writes d into `answer`.
+
+        One pass less over memory than gathering x first. The tensors must stand still until it is done.
+        """
+        pieces, rate = [part.numpy() for part in parts], fused.f32(scale)
+        if self._segments is None:
+            self._segments = cut([len(piece) for piece in pieces], self.segment.bounds)
+        total = 0.0
+        with self._exchanging():
+            for s, slots, d in self._each(answer):
+                center, out = slots["x"].numpy(), d.numpy()
+                for which, start, end, at in self._segments[s]:
+                    stop = at + end - start
+                    total += fused.elastic_from_(pieces[which][start:end], center[at:stop], out[at:stop], rate)
+                self.words[STRIPE_VERSIONS + s] += 1
+            self.squares = total
+            if not math.isfinite(total) and not finite(answer):
+                self._take_back(answer)
+                return None
+            self._tick()
+        return answer
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer."""
@@ -229,6 +255,20 @@ class SharedCenter:
             if rank != self.rank and self.locks.try_take(LIVES + rank):
                 self.locks.release(LIVES + rank)
                 self.control.bury(rank, self.words[INCARNATIONS + rank])
+
+
+def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int, int, int, int]]]:
+    """For every stripe, the stretches of the tensors in it: (tensor, from, to, place in the stripe)."""
+    starts = [0, *itertools.accumulate(sizes)]
+    out: list[list[tuple[int, int, int, int]]] = []
+    for a, b in bounds:
+        stretches = []
+        for which, size in enumerate(sizes):
+            first, last = max(a, starts[which]), min(b, starts[which] + size)
+            if first < last:
+                stretches.append((which, first - starts[which], last - starts[which], first - a))
+        out.append(stretches)
+    return out
 
 
 def read_center(folder: str | os.PathLike[str]) -> dict[str, Tensor] | None:

@@ -77,6 +77,25 @@ def elastic_(x: Vector, center: Vector, rate: np.float32) -> float:
 
 
 @_jit
+def _elastic_from_block_(x: Vector, center: Vector, d: Vector, rate: np.float32) -> None:
+    for i in range(x.size):
+        change = (x[i] - center[i]) * rate
+        d[i] = change
+        center[i] += change if abs(change) <= _LARGEST else _ZERO
+
+
+@_jit
+def elastic_from_(x: Vector, center: Vector, d: Vector, rate: np.float32) -> float:
+    """d ← rate·(x − center); center += d; x is only read. Returns Σd²."""
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        end = min(start + _BLOCK, x.size)
+        _elastic_from_block_(x[start:end], center[start:end], d[start:end], rate)
+        total += float(squares(d[start:end]))
+    return total
+
+
+@_jit
 def elastic_averaged_(x: Vector, center: Vector, average: Vector, rate: np.float32, a: np.float32) -> float:
     """average += a·(center − average) with the old center, then the elastic exchange. Returns Σd²."""
     total = 0.0

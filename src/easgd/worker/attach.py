@@ -25,6 +25,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from easgd.center.apply import reads_in_place
 from easgd.center.segment import Layout
 from easgd.center.shared import SharedCenter
 from easgd.errors import NonFiniteError, SettingError, refuse, unknown
@@ -60,7 +61,9 @@ class Worker:
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[Tensor | None] | None = None
         self._answer: Tensor | None = None
-        self._begun = self._eager = self._closed = False
+        self._difference: Tensor | None = None
+        self._in_place = self.schedule != "sync" and reads_in_place(method)
+        self._begun = self._eager = self._closed = self._reset_due = False
         self._seen, self._staleness, self._distance, self._sent = 0, None, None, 0  # type: tuple[int, int | None, float | None, int]
         if place.run is not None:
             self._enter(place)
@@ -169,24 +172,31 @@ class Worker:
             return
         assert self._pool is not None
         start = time.perf_counter()
-        message = self.loop.message()
         scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
         self._staleness, self._sent = self.home.version - self._seen, 8 * self.replica.size
+        parts = self.replica.in_place() if self._in_place else None
+        message = None if parts is not None else self.loop.message()
         if self.overlap and not self.method.waits and self.schedule != "sync":
-            self._pending = self._pool.submit(self._exchange, message, scale)
+            self._pending = self._pool.submit(self._exchange, message, scale, parts)
         else:
-            self._take(self._exchange(message, scale))
+            self._take(self._exchange(message, scale, parts))
+            self._reset()
             if self._answer is not None:
                 self.loop.receive(self._answer)
         self.recorder.communication += time.perf_counter() - start
 
-    def _exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """The exchange itself, on whichever thread."""
+    def _exchange(self, message: Tensor | None, scale: float, parts: list[Tensor] | None) -> Tensor | None:
+        """The exchange itself, on whichever thread: of a message, or of the parameters where they lie."""
         home = self.home
         assert home is not None
         if self.schedule == "sync":
             return home.exchange_together(message, scale, self.deadline)
-        answer = home.exchange(message, scale)
+        if parts is not None:
+            if self._difference is None:
+                self._difference = torch.empty(self.replica.size)
+            answer = home.exchange_in_place(parts, self._difference, scale)
+        else:
+            answer = home.exchange(message, scale)
         if answer is not None and self.method.answers_with == "difference":
             self._distance = home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
         return answer
@@ -200,7 +210,13 @@ class Worker:
         self.recorder.event("refused", f"step {self.clock}: not finite")
         if self.nonfinite == "raise":
             raise NonFiniteError(f"worker {self.rank}, step {self.clock}: its variable is not finite")
-        if self.nonfinite == "reset":
+        self._reset_due = self.nonfinite == "reset"
+
+    def _reset(self) -> None:
+        """Start anew from the center, where the policy says so: never between a gradient and its step."""
+        if self._reset_due:
+            assert self.home is not None
+            self._reset_due = False
             self.replica.reset_(self.home.snapshot()["x"])
             self.loop.slots = self.method.start(self.replica)
 
@@ -210,20 +226,29 @@ class Worker:
             # next one begins as soon as this one has ended.
             self._eager = True
             self._begin()
+        if self._in_place:
+            self._settle()  # the exchange reads the parameters themselves: it must be done before they move
         self.loop.prepare()
+
+    def _settle(self) -> None:
+        """Wait for the exchange that is under way, if there is one."""
+        if self._pending is not None:
+            start = time.perf_counter()
+            pending, self._pending = self._pending, None
+            self._take(pending.result())
+            self.recorder.communication += time.perf_counter() - start
 
     def _finish(self) -> None:
         """After the optimizer's step: complete the exchange."""
         clock = self.clock
+        self._settle()
         start = time.perf_counter()
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            self._take(pending.result())
         answer, self._answer = self._answer, None
         if self.home is None:
             self.loop.clock += 1
         elif (push := self.loop.finish(answer)) is not None:
             self.home.push(push, self.method.scale(self.replica.lr, self.home.living, self.workers))
+        self._reset()
         self.recorder.communication += time.perf_counter() - start
         if self.home is not None and self.schedule == "round-robin":
             self.home.pass_turn()
@@ -236,9 +261,7 @@ class Worker:
 
     def state_dict(self) -> dict[str, Any]:
         """Clock, phase, incarnation and the method's vectors; model and optimizer are saved by their own."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            self._take(pending.result())
+        self._settle()
         return {
             "clock": self.loop.clock,
             "incarnation": self.loop.incarnation,
