@@ -22,6 +22,7 @@ from torch import distributed as dist
 from torch import nn
 
 from easgd.bench import Row
+from easgd.kernels.allocator import keep_freed_memory
 from easgd.methods import EAMSGD, EASGD, Method
 from easgd.models import cifar
 from easgd.worker.attach import attach
@@ -68,6 +69,7 @@ def _row(net: str, case: str, samples: list[list[tuple[float, float]]]) -> Row:
 
 def _worker(folder: str, rank: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the launcher has it; the isolated processes too
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
     results: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for net, make in NETS.items():

@@ -15,7 +15,7 @@ from easgd.center.locks import RecordLocks
 
 CENTER, HEADER, LOCKS = "center", "header.json", "locks"
 RANKS, STRIPES_MOST = 1024, 64
-JOINED, LEFT, DEAD = 1, 2, 3
+ABSENT, JOINED, LEFT, DEAD = range(4)
 
 # words: six counters, then one word per rank three times over, then one per stripe
 VERSION, LIVING, TURN, ROUND, APPLIED = range(5)
@@ -63,13 +63,19 @@ class Control:
     def bury(self, rank: int, incarnation: int) -> None:
         """Mark a worker dead, if that incarnation is still in the run."""
         with self.changing():
-            if self.words[STATES + rank] == JOINED and self.words[INCARNATIONS + rank] == incarnation:
+            # A worker that died before it joined is dead too: nobody need wait for it.
+            known = self.words[STATES + rank] in (ABSENT, JOINED)
+            if known and self.words[INCARNATIONS + rank] == incarnation:
                 self.words[STATES + rank] = DEAD
                 self._count()
 
     def joined(self) -> list[int]:
         """The ranks that are in the run."""
         return [rank for rank, state in enumerate(self.words[STATES : STATES + RANKS]) if state == JOINED]
+
+    def absent(self, launched: int) -> list[int]:
+        """The launched ranks that have not come yet."""
+        return [rank for rank, state in enumerate(self.words[STATES : STATES + launched]) if state == ABSENT]
 
     def all_arrived(self) -> bool:
         """Whether every worker in the run has reached the meeting of the current round."""

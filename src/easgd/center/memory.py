@@ -40,14 +40,17 @@ class MemoryCenter:
         return self.slots.get("average", self.slots["x"])
 
     def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """Apply one message and answer it; a message of None is a pull. None: refused, the center is unchanged."""
+        """Apply one message and answer it; a message of None is a pull. None: refused, the center is unchanged.
+
+        A method that is answered with x̃ gets it in its message's memory.
+        """
         if message is None:
             return self.x.clone()
         if not finite(message):
             return None
         d = self.method.propose(self.slots, message, scale)
         self._update(d)
-        return d if self.method.answers_with == "difference" else self.x.clone()
+        return d if self.method.answers_with == "difference" else message.copy_(self.x)
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer; False if it was refused."""

@@ -74,6 +74,16 @@ class SharedCenter:
         self.control.enter(self.rank, incarnation)
         return self.snapshot()["x"]
 
+    def gather(self, seconds: float) -> int:
+        """Wait until all launched workers have come, so that they start together; return how many are still missing.
+
+        The first to come would otherwise train alone for as long as the others take to start.
+        """
+        end = time.monotonic() + seconds
+        while (missing := self.control.absent(self.launched)) and time.monotonic() < end:
+            time.sleep(10 * POLL)
+        return len(missing)
+
     def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
         """Leave the model's other tensors, and second names of tied ones, for whoever reads the final center."""
         path = self.folder / "rest.safetensors"

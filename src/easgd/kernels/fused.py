@@ -5,7 +5,7 @@ and memory is what bounds it; as torch expressions the same work takes three to 
 
 A difference that is not finite is kept in the answer but not added, so that nothing non-finite enters the center; the
 sum of squares that an elastic exchange returns tells of it, and of the distance, without another pass. Every loop does
-the same operations in the same order as the plain functions of `easgd.kernels`.
+the same operations in the same order as the functions of `easgd.kernels.plain`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from easgd.errors import SettingError, refuse
 from easgd.flat import Replica
-from easgd.kernels import add_, average_
+from easgd.kernels.plain import add_, average_
 
 Slots = dict[str, Tensor]
 """A worker's or the center's vectors by name. At the center `"x"` is x̃; beside it lie `velocity`, `average`."""
@@ -134,7 +134,10 @@ class Method(ABC, metaclass=_CheckedCall):
         return replica.read()
 
     def send(self, replica: Replica, state: Slots) -> Tensor | None:
-        """The message of an exchange; None asks for x̃ without changing it."""
+        """The message of an exchange; None asks for x̃ without changing it.
+
+        Where the answer is x̃ it may come in the message's memory, which must then not be the replica's own.
+        """
         return None
 
     def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from easgd.errors import SettingError, refuse
 from easgd.flat import Replica
-from easgd.kernels import elastic
+from easgd.kernels.plain import elastic
 from easgd.methods.base import Method, Slots
 
 DEFAULT_BETA = 0.9

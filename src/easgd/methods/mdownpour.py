@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from easgd.errors import refuse
-from easgd.kernels import momentum_
+from easgd.kernels.plain import momentum_
 from easgd.methods.base import Slots
 from easgd.methods.downpour import Downpour
 from easgd.methods.momentum import check_momentum

@@ -37,6 +37,7 @@ from easgd.worker.place import Place
 from easgd.worker.recorder import Recorder
 from easgd.worker.tensors import check_optimizer, exchanged, full_state, remainder
 
+GATHER_SECONDS = 60.0
 Policy = Literal["skip", "reset", "raise"]
 Buffers = Literal["average", "local", "recalibrate"]
 
@@ -77,6 +78,8 @@ class Worker:
         self.replica.write_(self.home.join(place.incarnation))
         self.loop.slots = self.method.start(self.replica)
         self.loop.incarnation = place.incarnation
+        if place.incarnation == 0 and (missing := self.home.gather(GATHER_SECONDS)):
+            self.recorder.event("warning", f"{missing} of {place.workers} workers did not come; going on without them")
         self._seen = self.home.version
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self.recorder.event("join", self.method.describe(place.workers, self.replica.lr))
@@ -247,7 +250,11 @@ class Worker:
         if self.home is None:
             self.loop.clock += 1
         elif (push := self.loop.finish(answer)) is not None:
-            self.home.push(push, self.method.scale(self.replica.lr, self.home.living, self.workers))
+            scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
+            if self.schedule == "sync":
+                self.home.exchange_together(push, scale, self.deadline)
+            else:
+                self.home.push(push, scale)
         self._reset()
         self.recorder.communication += time.perf_counter() - start
         if self.home is not None and self.schedule == "round-robin":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from easgd.engines.local.rundir import Run
+from easgd.kernels import allocator
 
 
 def cores() -> int:
@@ -26,7 +27,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_OUT": run.out,
         "EASGD_ORIGIN": run.description.origin,
     }
-    environment = {"OMP_NUM_THREADS": str(max(1, cores() // world)), **os.environ}
+    environment = {"OMP_NUM_THREADS": str(max(1, cores() // world)), **allocator.ENVIRONMENT, **os.environ}
     environment.update({name: str(value) for name, value in own.items()})
     environment.pop("EASGD_SCHEDULE", None)
     if run.description.schedule is not None:

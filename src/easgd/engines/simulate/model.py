@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from easgd.flat import pack
+from easgd.kernels.allocator import keep_freed_memory
 
 Batch = Callable[[int, int], Any]
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -36,12 +37,14 @@ class ModelGradient:
         batch: Batch,
         before: Callable[[nn.Module, int, int], None] | None = None,
     ) -> None:
+        keep_freed_memory()
         self._template = copy.deepcopy(model)
         self.x0, _ = pack(copy.deepcopy(model))
         self.loss, self.batch, self.before = loss, batch, before
         self._local = threading.local()
 
-    def _model(self) -> tuple[nn.Module, Tensor, Tensor]:
+    def packed(self) -> tuple[nn.Module, Tensor, Tensor]:
+        """This thread's model, and its parameters and gradients as one vector each."""
         if not hasattr(self._local, "model"):
             model = copy.deepcopy(self._template)
             self._local.model = (model, *pack(model))
@@ -50,7 +53,7 @@ class ModelGradient:
 
     def __call__(self, x: Tensor, worker: int, step: int) -> Tensor:
         """Return the gradient at x; the vector is the caller's only until this thread asks for the next one."""
-        model, vector, gradient = self._model()
+        model, vector, gradient = self.packed()
         vector.copy_(x)
         gradient.zero_()
         if self.before is not None:

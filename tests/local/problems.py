@@ -1,0 +1,80 @@
+"""Training that worker processes run for the conformance tests, and the same problem for the simulator."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import easgd
+from easgd import checkpoint
+
+STEPS, WORKERS = 12, 3
+X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
+Y = torch.randint(0, 3, (64,), generator=torch.Generator().manual_seed(2))
+METHODS = {
+    "easgd": easgd.EASGD(period=3, beta=0.8),
+    "easgd τ=1": easgd.EASGD(period=1, moving_rate=0.3),
+    "easgd rho": easgd.EASGD(period=2, rho=2.0),
+    "eamsgd": easgd.EAMSGD(period=2, moving_rate=0.3, momentum=0.7),
+    "downpour": easgd.Downpour(period=2),
+    "mdownpour": easgd.MDownpour(momentum=0.5),
+    "adownpour": easgd.ADownpour(period=2),
+    "mvadownpour": easgd.MVADownpour(period=2, rate=0.1),
+    "admm": easgd.ADMM(0.5),
+    "admm τ=3": easgd.ADMM(0.5, period=3),
+    "averaged easgd": easgd.averaged(easgd.EASGD(period=2)),
+    "averaged admm": easgd.averaged(easgd.ADMM(0.5), rate=0.2),
+}
+
+
+def net() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def batch(worker: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = torch.randint(0, 64, (16,), generator=torch.Generator().manual_seed(1000 * worker + step))
+    return X[rows], Y[rows]
+
+
+def loss(model: nn.Module, xy: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(xy[0]), xy[1])
+
+
+def decaying(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, easgd.decay(0.2))
+
+
+def conform(folder: str, overlap: bool) -> None:
+    """Train with every method in turn, each with a center of its own, and leave what came out."""
+    torch.set_num_threads(1)
+    rank, run = int(os.environ["RANK"]), Path(os.environ["EASGD_RUN"])
+    for name, method in METHODS.items():
+        (run / name).mkdir(exist_ok=True)
+        os.environ["EASGD_RUN"] = str(run / name)
+        model = net()
+        optimizer = method.optimizer(list(model.parameters()), 0.1, 1e-3)
+        scheduler = decaying(optimizer)
+        worker = easgd.attach(model, optimizer, method, overlap=overlap, deadline=60)
+        for step in range(STEPS):
+            loss(model, batch(rank, step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+        state = {"local": list(model.parameters()), "center": list(worker.center().values()), "clock": worker.clock}
+        checkpoint.save(Path(folder) / f"{name}-{rank}", state)
+        worker.close()
+
+
+def simulated(name: str, schedule: str) -> easgd.Simulation:
+    """The same training on the virtual clock."""
+    gradient = easgd.ModelGradient(net(), loss, batch)
+    sim = easgd.Simulation(
+        gradient, gradient.x0, METHODS[name], lr=0.1, workers=WORKERS, weight_decay=1e-3, scheduler=decaying,
+        schedule=schedule,
+    )  # fmt: skip
+    sim.run(STEPS * (1 if schedule == "sync" else WORKERS))
+    return sim
