@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/python -m easgd.experiments.demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -71,8 +71,10 @@ class SharedCenter:
 
     def join(self, incarnation: int) -> Tensor:
         """Enter the run; return the center's value to start from."""
+        # Read first, enter then: whoever sees this worker in the run may move the center at once (see `gather`).
+        x = self.snapshot()["x"]
         self.control.enter(self.rank, incarnation)
-        return self.snapshot()["x"]
+        return x
 
     def gather(self, seconds: float) -> int:
         """Wait until all launched workers have come, so that they start together; return how many are still missing.
