@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from easgd.bench import Row, interleaved
+from easgd.bench import Row
 from easgd.center.segment import Layout
 from easgd.center.shared import SharedCenter
 from easgd.kernels import fused
@@ -41,19 +41,19 @@ def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES)
 def _against_torch(n: int) -> Row:
     """The fused loop against d = α(x − x̃); x̃ = x̃ + d as one would write it."""
     x, center = torch.rand(n), torch.rand(n)
-    mine, shared = x.clone().numpy(), center.clone().numpy()
-
-    def naive() -> None:
-        nonlocal center
-        d = 0.1 * (x - center)
+    mine, shared, fresh = x.clone().numpy(), center.clone().numpy(), x.clone().numpy()
+    times: dict[str, list[float]] = {"fused": [], "naive": []}
+    for _ in range(max(5, 20_000_000 // n)):
+        mine[:] = fresh
+        start = time.perf_counter()
+        fused.elastic_(mine, shared, fused.f32(0.5))
+        middle = time.perf_counter()
+        d = 0.5 * (x - center)
         center = center + d
-
-    times = interleaved(
-        {"fused": lambda: fused.elastic_(mine, shared, fused.f32(1.0)), "naive": naive},
-        repeat=5, inner=max(1, 10_000_000 // n),
-    )  # fmt: skip
-    return Row(f"{n:,} elements, 1 process, torch expression", 1 / times["fused"], "exchanges/s", 1 / times["naive"],
-               times["naive"] / times["fused"])  # fmt: skip
+        times["fused"].append(middle - start)
+        times["naive"].append(time.perf_counter() - middle)
+    ours, naive = (statistics.median(samples) for samples in times.values())
+    return Row(f"{n:,} elements, 1 process, torch expression", 1 / ours, "exchanges/s", 1 / naive, naive / ours)
 
 
 def _together(n: int, processes: int) -> Row:
@@ -85,19 +85,23 @@ def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, qu
     center.join(0)
     message = torch.rand(n)
     mine, shared = message.numpy(), center.segment.slots["x"].numpy()
-    # With a rate of 1 the pair (x, x̃) → (x − x̃, x) turns in a circle of six: numbers never shrink into denormals.
+    fresh = torch.rand(n)
     calls: dict[str, Callable[[], object]] = {
         "limit": lambda: fused.swap_(mine, shared),
-        "exchange": lambda: center.exchange(message, 1.0),
+        "exchange": lambda: center.exchange(message, 0.5),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(5):
+    for _ in range(7):
         for name, call in calls.items():
             call()
             barrier.wait()
-            count, start = 0, time.perf_counter()
-            while (spent := time.perf_counter() - start) < 0.4 or count < 2:
+            count, spent = 0, 0.0
+            while spent < 0.2 or count < 2:
+                if count % 4 == 0:  # a message that is answered again and again would shrink into denormals
+                    message.copy_(fresh)
+                start = time.perf_counter()
                 call()
+                spent += time.perf_counter() - start
                 count += 1
             rates[name].append(count / spent)
             barrier.wait()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+SPIN_SECONDS = 2e-3
 _OPEN: weakref.WeakValueDictionary[tuple[int, int], RecordLocks] = weakref.WeakValueDictionary()
 _OPENING = threading.Lock()
 
@@ -50,8 +52,21 @@ class RecordLocks:
             self.release(byte)
 
     def take(self, byte: int, *, shared: bool = False) -> None:
-        """Take lock `byte`, waiting for it."""
-        fcntl.lockf(self.file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, 1, byte)
+        """Take lock `byte`, waiting for it.
+
+        A stripe is held for less than a millisecond, and on a virtual machine waking a sleeper costs several: so ask
+        again for a while, giving the processor away in between, before going to sleep.
+        """
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        patience = time.perf_counter() + SPIN_SECONDS
+        while time.perf_counter() < patience:
+            try:
+                fcntl.lockf(self.file, kind | fcntl.LOCK_NB, 1, byte)
+            except OSError:
+                os.sched_yield()
+            else:
+                return
+        fcntl.lockf(self.file, kind, 1, byte)
 
     def try_take(self, byte: int) -> bool:
         """Take lock `byte` if it is free."""
