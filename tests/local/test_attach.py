@@ -122,6 +122,17 @@ def test_alone_the_script_trains_as_before():
     assert all(torch.equal(v, worker.center()[k]) for k, v in attached.state_dict().items())
 
 
+def test_alone_settings_for_more_workers_are_no_error(monkeypatch):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(beta=1.5))
+    monkeypatch.setenv("EASGD_RUN", "unused")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(easgd.SettingError, match="write beta below 1"):
+        easgd.attach(model, optimizer, easgd.EASGD(beta=1.5))
+
+
 def test_the_users_tensors_stay_theirs(run_folder):
     model = net()
     before = [(p, p.data_ptr(), p.stride()) for p in model.parameters()]

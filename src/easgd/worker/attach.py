@@ -49,7 +49,8 @@ class Worker:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, place: Place, *,
         buffers: Buffers, nonfinite: Policy, overlap: bool, deadline: float, seed: int, curvature: float | None,
     ) -> None:  # fmt: skip
-        method.check(place.workers)
+        if place.run is not None:
+            method.check(place.workers, float(optimizer.param_groups[0]["lr"]))
         self.model, self.method, self.place, self.buffers = model, method, place, buffers
         self.nonfinite, self.overlap, self.deadline, self.seed = nonfinite, overlap, deadline, seed
         self.curvature = curvature
@@ -63,9 +64,13 @@ class Worker:
         self._pending: Future[Tensor | None] | None = None
         self._answer: Tensor | None = None
         self._difference: Tensor | None = None
-        self._in_place = self.schedule != "sync" and reads_in_place(method)
+        # Buffers change in the forward pass, behind which the exchange runs: they are copied before it.
+        still = all(t.requires_grad for t in self.tensors.values())
+        self._in_place = still and self.schedule != "sync" and reads_in_place(method)
         self._begun = self._eager = self._closed = self._reset_due = False
-        self._seen, self._staleness, self._distance, self._sent = 0, None, None, 0  # type: tuple[int, int | None, float | None, int]
+        self._seen, self._sent = 0, 0
+        self._staleness: int | None = None
+        self._distance: float | None = None
         if place.run is not None:
             self._enter(place)
         self._hook(model, optimizer)
