@@ -82,5 +82,5 @@ def test_the_stability_condition_is_sharp(lr, alpha):
         return run.local[-1].abs().max().item()
 
     assert alpha == pytest.approx((4 - 2 * lr) / (4 - lr), rel=1e-3)
-    assert final(0.98) < 1e-6
-    assert final(1.02) > 1e6
+    assert final(0.98) < 1e-3
+    assert final(1.02) > 1e3
