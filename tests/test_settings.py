@@ -33,6 +33,7 @@ BAD = {
     "sgd period": (lambda: easgd.SGD(period=4), "period = 4", "leave it out"),
     "admm rho": (lambda: easgd.ADMM(0.0), "rho = 0.0", "write rho=1.0"),
     "average": (lambda: easgd.averaged(easgd.EASGD(), 2.0), "average = 2.0", 'write average="mean"'),
+    "two averages": (lambda: easgd.averaged(easgd.MVADownpour(), 0.5), "average = 0.5", "write rate="),
     "rate": (lambda: easgd.MVADownpour(rate=0.0), "rate = 0.0", "write rate=0.001"),
     "workers 0": (lambda: simulate(workers=0), "workers = 0", "write workers=1"),
     "workers of sgd": (lambda: simulate(easgd.SGD(), workers=4), "workers = 4", "write workers=1"),

@@ -233,6 +233,32 @@ def test_nothing_non_finite_enters_the_center(method, schedule, policy):
         assert len(events_of(out, "refused")) == 1
 
 
+@pytest.mark.parametrize("method", [easgd.Downpour(), easgd.MDownpour(momentum=0.5), easgd.EASGD(period=1)])
+def test_a_diverging_run_leaves_the_center_finite(method):
+    out = run(method, lambda x, worker, step: 30 * x, steps=400, lr=1.0)
+    assert out.center.isfinite().all()
+    assert events_of(out, "refused")
+
+
+@pytest.mark.parametrize("schedule", ["round-robin", "sync", "async"])
+def test_a_reset_takes_no_gradient_that_was_computed_ahead(schedule):
+    settings = {"steps": 30, "schedule": schedule, "nonfinite": "reset"}
+    one, two = (run(easgd.EASGD(period=1), explode, parallel=n, **settings) for n in (1, 2))
+    assert torch.equal(one.center, two.center)
+
+
+def test_a_worker_that_rejoins_decays_on_its_own_clock():
+    faults = [Fault(0, 5.2, "death"), Fault(0, 6.0, "join")]
+    sim = easgd.Simulation(
+        half_square, ONE, easgd.EASGD(period=1), lr=0.1, workers=2, schedule="async", cost=EXACT, faults=faults,
+        scheduler=lambda opt: torch.optim.lr_scheduler.LambdaLR(opt, easgd.decay(1.0)),
+    )  # fmt: skip
+    sim.run(15)
+    worker = sim.nodes[0].worker
+    assert 0 < worker.clock < 6
+    assert worker.replica.lr == pytest.approx(0.1 / (1 + worker.clock) ** 0.5)
+
+
 def test_the_policy_raise_names_worker_and_step():
     with pytest.raises(easgd.NonFiniteError, match="worker 1, step 3"):
         run(easgd.EASGD(period=1), explode, steps=30, nonfinite="raise")

@@ -54,6 +54,10 @@ class Replica:
             torch.cuda.current_stream().synchronize()
         return self._stage
 
+    def owns(self, vector: Tensor) -> bool:
+        """Whether a vector is the parameters' own memory, which an answer must not be written into."""
+        return self._flat is not None and vector.data_ptr() == self._flat.data_ptr()
+
     def in_place(self) -> list[Tensor] | None:
         """The tensors' own memory as vectors, if all of them are float32 on the CPU; else None."""
         if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self.params):
@@ -67,6 +71,8 @@ class Replica:
         with the η of the last step: a scheduler may have changed the optimizer's own since.
         """
         out = self.read()
+        if not isinstance(self.optimizer, torch.optim.SGD):
+            return out  # others may call their buffers so, and mean something else
         pieces: Sequence[Tensor] | None = None
         for rate, group in zip(self.rates, self.optimizer.param_groups, strict=True):
             if not group.get("nesterov"):
@@ -105,6 +111,8 @@ class Replica:
         torch stores buf = −v/η, so v would jump with η. Multiplying buf by η_old/η_new keeps v, and with it
         x = y − δv, what Algorithm 2 means. A rate of zero has no such buf: the change is made good when it ends.
         """
+        if not isinstance(self.optimizer, torch.optim.SGD):
+            return
         for i, group in enumerate(self.optimizer.param_groups):
             old, new = self.rates[i], float(group["lr"])
             if new == old or new == 0.0 or not group.get("nesterov"):

@@ -133,6 +133,74 @@ def test_alone_settings_for_more_workers_are_no_error(monkeypatch):
         easgd.attach(model, optimizer, easgd.EASGD(beta=1.5))
 
 
+def test_alone_a_changed_rate_leaves_torchs_momentum_as_it_is():
+    results = []
+    for attached in (False, True):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+        if attached:
+            easgd.attach(model, optimizer, easgd.EAMSGD(momentum=0.9))
+        train(model, optimizer, 8, decaying(optimizer))
+        results.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_alone_asgd_still_has_its_average():
+    model, seen = net(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.ASGD())
+    for step in range(6):
+        seen.append(copy.deepcopy(model.state_dict()))
+        train(model, optimizer, 1, start=step)
+    for name, z in worker.center().items():
+        torch.testing.assert_close(z, torch.stack([s[name] for s in seen]).mean(0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["eamsgd", "averaged", "easgd", "msgd", "sgd"])
+def test_a_lone_flat_parameter_is_not_overwritten_by_an_answer(run_folder, name, dtype):
+    model = nn.ParameterList([nn.Parameter(torch.ones(3, dtype=dtype))])
+    optimizer = METHODS[name].optimizer(list(model.parameters()), 0.1)
+    worker = easgd.attach(model, optimizer, METHODS[name])
+    for _ in range(3):
+        (0.0 * model[0].sum()).backward()
+        optimizer.step()
+    worker.close()
+    assert torch.equal(model[0].detach(), torch.ones(3, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", ["admm", "sgd", "easgd", "downpour"])
+def test_every_method_honours_the_policy_raise(run_folder, name):
+    model = net()
+    optimizer = METHODS[name].optimizer(list(model.parameters()), 0.1)
+    easgd.attach(model, optimizer, METHODS[name], nonfinite="raise", overlap=False)
+    train(model, optimizer, 2)
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with pytest.raises(easgd.NonFiniteError, match="worker 0, step"):
+        train(model, optimizer, 4)
+
+
+def test_parameters_added_later_are_not_silently_left_out(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    train(model, optimizer, 1)
+    optimizer.add_param_group({"params": model[2].parameters()})
+    with pytest.raises(easgd.SettingError, match="attach after adding them"):
+        train(model, optimizer, 1)
+
+
+def test_a_worker_is_attached_once(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    with pytest.raises(easgd.SettingError, match="attached already"):
+        easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    worker.close()
+    easgd.attach(model, optimizer, easgd.EASGD(period=2)).close()
+
+
 def test_the_users_tensors_stay_theirs(run_folder):
     model = net()
     before = [(p, p.data_ptr(), p.stride()) for p in model.parameters()]

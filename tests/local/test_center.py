@@ -235,16 +235,16 @@ def test_non_finite_elements_do_not_enter_and_are_told_of(name, poison):
         assert center["x"][4] == message[4] == 0.5
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("name", ["elastic", "downpour", "mdownpour", "admm"])
 def test_a_refused_message_leaves_the_center_as_it_was(tmp_path, name, poison):
     center = open_center(tmp_path, 0, METHODS[name], n=300_000)
     center.exchange(torch.ones(300_000), 0.5)
     before = center.snapshot()["x"]
-    bad = torch.ones(300_000)
+    bad = torch.full((300_000,), 1e15)  # what went in and came out again would leave nothing of the center
     bad[250_000] = poison
     assert center.exchange(bad, 0.5) is None
-    torch.testing.assert_close(center.snapshot()["x"], before, rtol=0, atol=1e-6)
+    assert torch.equal(center.snapshot()["x"], before)
     assert center.version == 1
     center.leave()
 

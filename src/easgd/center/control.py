@@ -17,8 +17,8 @@ CENTER, HEADER, LOCKS = "center", "header.json", "locks"
 RANKS, STRIPES_MOST = 1024, 64
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: six counters, then one word per rank three times over, then one per stripe
-VERSION, LIVING, TURN, ROUND, APPLIED = range(5)
+# words: counters, then one word per rank three times over, then one per stripe
+VERSION, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED = range(7)
 STATES, INCARNATIONS, ARRIVED, STRIPE_VERSIONS = 64, 64 + RANKS, 64 + 2 * RANKS, 64 + 3 * RANKS
 BYTES = -(-8 * (STRIPE_VERSIONS + STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
 
@@ -52,6 +52,7 @@ class Control:
             self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
             # What a former incarnation left of a synchronous round does not count for this one.
             self.words[ARRIVED + rank] = 0
+            self.words[RING] = max(self.words[RING], rank + 1)
             self._count()
 
     def leave(self, rank: int) -> None:

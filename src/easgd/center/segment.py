@@ -68,6 +68,16 @@ class Layout:
             out.append("the parameters come in another order")
         return out
 
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Cut a flat vector into the tensors it is made of, in their own shape, stride and dtype."""
+        out, at = {}, 0
+        for name, shape, stride, dtype in zip(self.names, self.shapes, self.strides, self.dtypes, strict=True):
+            n = int(np.prod(shape, dtype=np.int64))
+            piece = vector[at : at + n].as_strided(shape, stride)
+            out[name] = piece.to(getattr(torch, dtype.removeprefix("torch."))).clone()
+            at += n
+        return out
+
     def as_json(self) -> dict[str, Any]:
         """For the header."""
         return {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
@@ -138,19 +148,9 @@ class Segment:
             problems.append(f"the method is {method} here, {self.header['method']} in the run")
         if problems:
             more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-            raise SettingError(f"this worker does not fit the run: {'; '.join(problems[:5])}{more}")
-
-    def split(self, vector: Tensor) -> dict[str, Tensor]:
-        """Cut a flat vector into the tensors it is made of, in their own shape, stride and dtype."""
-        out, at = {}, 0
-        for name, shape, stride, dtype in zip(
-            self.layout.names, self.layout.shapes, self.layout.strides, self.layout.dtypes, strict=True
-        ):
-            n = int(np.prod(shape, dtype=np.int64))
-            piece = vector[at : at + n].as_strided(shape, stride)
-            out[name] = piece.to(getattr(torch, dtype.removeprefix("torch."))).clone()
-            at += n
-        return out
+            raise SettingError(
+                f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others"
+            )
 
 
 def _slot_bytes(n: int) -> int:

@@ -8,7 +8,6 @@ wait, so that it sees whole exchanges only.
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,16 +19,17 @@ from torch import Tensor
 from easgd import checkpoint
 from easgd.center.apply import exchange_, warm
 from easgd.center.control import (
+    ABSORBED,
     APPLIED,
     ARRIVED,
     CONTROL,
-    DEAD,
     GATE,
     INCARNATIONS,
-    LEFT,
+    JOINED,
     LIVES,
     LIVING,
     LOCKS,
+    RING,
     ROUND,
     STATES,
     STRIPE_VERSIONS,
@@ -42,10 +42,13 @@ from easgd.center.control import (
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
 from easgd.center.segment import Layout, Segment
+from easgd.errors import SettingError
 from easgd.kernels import fused
 from easgd.methods import Method, Slots
 
 POLL = 2e-4
+LIFE_SECONDS = 60.0
+_MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: record locks cannot tell
 
 
 class SharedCenter:
@@ -61,7 +64,7 @@ class SharedCenter:
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), layout)
         warm(method)
-        self.locks.take(LIVES + rank)  # held for life: whoever finds it open knows that this worker is dead
+        self._claim(LIFE_SECONDS)
         self.locked_seconds = 0.0
         self.squares = 0.0
         self._next_look = 0.0
@@ -75,6 +78,19 @@ class SharedCenter:
         x = self.snapshot()["x"]
         self.control.enter(self.rank, incarnation)
         return x
+
+    def _claim(self, seconds: float) -> None:
+        """Take this rank's life lock, held for life: whoever finds it open knows that this worker is dead."""
+        if (self.folder, self.rank) in _MINE:
+            raise SettingError(f"worker {self.rank} is attached already in this process; close() it first")
+        end = time.monotonic() + seconds
+        while not self.locks.try_take(LIVES + self.rank):
+            if time.monotonic() > end:
+                raise SettingError(
+                    f"worker {self.rank} still lives as another process after {seconds:g} s; end that one first"
+                )
+            time.sleep(10 * POLL)
+        _MINE.add((self.folder, self.rank))
 
     def gather(self, seconds: float) -> int:
         """Wait until all launched workers have come, so that they start together; return how many are still missing.
@@ -97,6 +113,7 @@ class SharedCenter:
         """Leave politely: the others' moving rate follows."""
         self.control.leave(self.rank)
         self.locks.release(LIVES + self.rank)
+        _MINE.discard((self.folder, self.rank))
 
     @property
     def living(self) -> int:
@@ -114,13 +131,10 @@ class SharedCenter:
         """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
         if message is None:
             return self.snapshot()["x"]
-        if self.method.answers_with == "center" and not finite(message):
+        if not finite(message):
             return None
         with self._exchanging():
             self.squares = self._stripes(message, scale)
-            if not math.isfinite(self.squares) and not finite(message):
-                self._take_back(message)
-                return None
             self._tick()
         return message
 
@@ -129,6 +143,8 @@ class SharedCenter:
 
         One pass less over memory than gathering x first. The tensors must stand still until it is done.
         """
+        if not all(finite(part) for part in parts):
+            return None
         pieces, rate = [part.numpy() for part in parts], fused.f32(scale)
         if self._segments is None:
             self._segments = cut([len(piece) for piece in pieces], self.segment.bounds)
@@ -141,9 +157,6 @@ class SharedCenter:
                     total += fused.elastic_from_(pieces[which][start:end], center[at:stop], out[at:stop], rate)
                 self.words[STRIPE_VERSIONS + s] += 1
             self.squares = total
-            if not math.isfinite(total) and not finite(answer):
-                self._take_back(answer)
-                return None
             self._tick()
         return answer
 
@@ -158,11 +171,6 @@ class SharedCenter:
             total += exchange_(self.method, slots, part, scale, self.words[STRIPE_VERSIONS + s])
             self.words[STRIPE_VERSIONS + s] += 1
         return total
-
-    def _take_back(self, d: Tensor) -> None:
-        """An element was not finite: the others went in, and come out again."""
-        for _, slots, part in self._each(d.nan_to_num(0.0, 0.0, 0.0)):
-            slots["x"] -= part
 
     def _each(self, message: Tensor) -> Iterator[tuple[int, Slots, Tensor]]:
         """Every stripe under its lock, with its part of the message."""
@@ -179,9 +187,8 @@ class SharedCenter:
     def _exchanging(self) -> Iterator[None]:
         """Be inside the gate: shared among exchanges, closed by a snapshot."""
         with self.locks.threads:
-            self.locks.take(TURNSTILE)
-            self.locks.take(GATE, shared=True)
-            self.locks.release(TURNSTILE)
+            with self.locks.hold(TURNSTILE):
+                self.locks.take(GATE, shared=True)
             try:
                 yield
             finally:
@@ -200,22 +207,23 @@ class SharedCenter:
     def state_dict(self) -> dict[str, Tensor]:
         """What is evaluated, z where there is one, else x̃, as named tensors."""
         slots = self.snapshot()
-        return self.segment.split(slots.get("average", slots["x"]))
+        return self.segment.layout.split(slots.get("average", slots["x"]))
 
     # turns and rounds ------------------------------------------------------------------------------------------
 
     def wait_turn(self, deadline: float) -> None:
         """Round-robin: wait until it is this rank's turn; ranks that have left or died are passed over."""
         end, words = time.monotonic() + deadline, self.words
-        while (holder := words[TURN] % self.launched) != self.rank:
-            if words[STATES + holder] in (LEFT, DEAD):
+        while (holder := words[TURN] % words[RING]) != self.rank:
+            if words[STATES + holder] != JOINED:
                 with self.control.changing():
-                    if words[TURN] % self.launched == holder:
+                    if words[TURN] % words[RING] == holder:
                         words[TURN] += 1
                 continue
             self._bury_the_dead()
             if time.monotonic() > end:
-                raise TimeoutError(f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it")
+                waits = f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it"
+                raise TimeoutError(f"{waits}; give attach a longer deadline")
             time.sleep(POLL)
 
     def pass_turn(self) -> None:
@@ -242,21 +250,37 @@ class SharedCenter:
 
     def _meet(self, mine: int, deadline: float) -> None:
         """Wait until round `mine` is over; whoever sees that all living have arrived ends it."""
-        words, slots, end = self.words, self.segment.slots, time.monotonic() + deadline
+        words, end = self.words, time.monotonic() + deadline
         while words[ROUND] == mine:
             with self.control.changing():
                 if words[ROUND] == mine and self.control.all_arrived():
                     if words[APPLIED]:
-                        self.method.update_(slots, slots["sum"], words[VERSION])
-                        slots["sum"].zero_()
-                        words[VERSION] += 1
+                        self._absorb_sum()
                     words[APPLIED] = 0
                     words[ROUND] += 1
                     return
             self._bury_the_dead()
             if time.monotonic() > end:
-                raise TimeoutError(f"worker {self.rank}: round {mine} is not complete after {deadline:g} s")
+                waits = f"worker {self.rank}: round {mine} is not complete after {deadline:g} s"
+                raise TimeoutError(f"{waits}; give attach a longer deadline")
             time.sleep(POLL)
+
+    def _absorb_sum(self) -> None:
+        """Update the center with the round's sum, stripe by stripe, inside the gate.
+
+        Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
+        part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
+        """
+        with self.locks.hold(TURNSTILE), self.locks.hold(GATE):
+            for s in range(self.words[ABSORBED], self.segment.stripes):
+                a, b = self.segment.bounds[s]
+                part = {name: slot[a:b] for name, slot in self.segment.slots.items()}
+                d = part["sum"].clone()
+                part["sum"].zero_()
+                self.method.update_(part, d, self.words[VERSION])
+                self.words[ABSORBED] = s + 1
+            self.words[ABSORBED] = 0
+            self.words[VERSION] += 1
 
     def _bury_the_dead(self) -> None:
         """While waiting for others, look now and then whether they live: a dead worker's life lock is open."""
@@ -264,9 +288,12 @@ class SharedCenter:
             return
         self._next_look = time.monotonic() + 0.2
         for rank in self.control.joined():
+            # The incarnation is read before the lock is tried, and buried before it is let go: a new one that enters
+            # in between is not the one that is meant.
+            incarnation = self.words[INCARNATIONS + rank]
             if rank != self.rank and self.locks.try_take(LIVES + rank):
+                self.control.bury(rank, incarnation)
                 self.locks.release(LIVES + rank)
-                self.control.bury(rank, self.words[INCARNATIONS + rank])
 
 
 def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int, int, int, int]]]:
@@ -289,7 +316,7 @@ def read_center(folder: str | os.PathLike[str]) -> dict[str, Tensor] | None:
     if not Control.exists(folder):
         return None
     segment = Segment(folder)
-    center = segment.split(segment.slots.get("average", segment.slots["x"]))
+    center = segment.layout.split(segment.slots.get("average", segment.slots["x"]))
     path = folder / "rest.safetensors"
     left = checkpoint.load(path) if path.exists() else {"rest": {}, "aliases": {}}
     tied = {alias: center[name].clone() for alias, name in left["aliases"].items()}

@@ -3,9 +3,9 @@
 An exchange reads a message and the center and writes both: the answer takes the message's place. That is four streams,
 and memory is what bounds it; as torch expressions the same work takes three to ten passes.
 
-A difference that is not finite is kept in the answer but not added, so that nothing non-finite enters the center; the
-sum of squares that an elastic exchange returns tells of it, and of the distance, without another pass. Every loop does
-the same operations in the same order as the functions of `easgd.kernels.plain`.
+A difference that is not finite is kept in the answer but not added. The sum of squares that an elastic exchange returns
+gives the distance to the center without another pass. Every loop does the same operations in the same order as the
+functions of `easgd.kernels.plain`.
 """
 
 from __future__ import annotations

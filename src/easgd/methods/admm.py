@@ -8,7 +8,8 @@ On worker i's turn, with λ scaled by 1/ρ as in the paper:
 
 Only worker i's term of the sum changes, so the worker sends the change of its own xⁱ − λⁱ and the center adds a p-th
 of it. All start with λ = 0 and xⁱ = x̃, where (8) holds. p is the number that was launched, dead ones included: their
-last terms stay in the sum.
+last terms stay in the sum, and a worker that starts anew brings a term of its own beside it, which shifts the fixed
+point: ADMM is not for runs in which workers come and go.
 """
 
 from __future__ import annotations

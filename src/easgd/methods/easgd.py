@@ -70,7 +70,10 @@ class EASGD(Method):
         """The moving rate α, from whichever of β, α, ρ was given."""
         if self.moving_rate is not None:
             return self.moving_rate
-        return lr * self.rho if self.rho is not None else (self.beta or DEFAULT_BETA) / living
+        if self.rho is not None:
+            return lr * self.rho
+        # Few survivors of many must not overshoot: at most, a worker and the center change places.
+        return min(1.0, (self.beta or DEFAULT_BETA) / living)
 
     def check(self, workers: int, lr: float | None = None) -> None:
         """Refuse a spring that overshoots the center: α must lie in (0, 1)."""

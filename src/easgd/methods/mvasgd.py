@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from easgd.errors import refuse
 from easgd.methods.base import check_rate
 from easgd.methods.sgd import SGD
 
@@ -27,5 +28,7 @@ class MVASGD(SGD):
     def __post_init__(self) -> None:
         """The rate is the average's."""
         check_rate(self.rate)
+        if self.average not in (None, self.rate):
+            raise refuse("average", self.average, f"{self.name} has its own", "write rate=0.001")
         object.__setattr__(self, "average", self.rate)
         super().__post_init__()

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from easgd.center.apply import reads_in_place
+from easgd.center.memory import MemoryCenter
 from easgd.center.segment import Layout
 from easgd.center.shared import SharedCenter
 from easgd.errors import NonFiniteError, SettingError, refuse, unknown
@@ -60,6 +61,9 @@ class Worker:
         self.loop = Loop(place.rank, self.replica, method)
         self.recorder = Recorder(place.rank, place.incarnation, place.out, place.origin)
         self.home: SharedCenter | None = None
+        # Alone, an averaged sequential method (ASGD) still has its average to keep.
+        alone = place.run is None and method.sequential and method.keeps_average
+        self._solo = MemoryCenter(self.replica.read(), method) if alone else None
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[Tensor | None] | None = None
         self._answer: Tensor | None = None
@@ -73,6 +77,7 @@ class Worker:
         self._distance: float | None = None
         if place.run is not None:
             self._enter(place)
+        self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hook(model, optimizer)
 
     def _enter(self, place: Place) -> None:
@@ -152,6 +157,8 @@ class Worker:
         Args:
             batches: inputs for `buffers="recalibrate"`, to measure normalisation statistics at the center.
         """
+        if self._solo is not None:
+            return full_state(self.model, self.tensors, Layout.of(self.tensors).split(self._solo.measured))
         if self.home is None:
             return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         state = full_state(self.model, self.tensors, self.home.state_dict())
@@ -184,6 +191,7 @@ class Worker:
         self._staleness, self._sent = self.home.version - self._seen, 8 * self.replica.size
         parts = self.replica.in_place() if self._in_place else None
         message = None if parts is not None else self.loop.message()
+        message = None if message is None else self._own(message)
         if self.overlap and not self.method.waits and self.schedule != "sync":
             self._pending = self._pool.submit(self._exchange, message, scale, parts)
         else:
@@ -193,12 +201,18 @@ class Worker:
                 self.loop.receive(self._answer)
         self.recorder.communication += time.perf_counter() - start
 
+    def _own(self, message: Tensor) -> Tensor:
+        """A message may be answered in its own memory: it must not be a parameter's."""
+        return message.clone() if self.replica.owns(message) else message
+
     def _exchange(self, message: Tensor | None, scale: float, parts: list[Tensor] | None) -> Tensor | None:
         """The exchange itself, on whichever thread: of a message, or of the parameters where they lie."""
         home = self.home
         assert home is not None
         if self.schedule == "sync":
-            return home.exchange_together(message, scale, self.deadline)
+            answer = home.exchange_together(message, scale, self.deadline)
+            self._seen = home.version
+            return answer
         if parts is not None:
             if self._difference is None:
                 self._difference = torch.empty(self.replica.size)
@@ -207,17 +221,21 @@ class Worker:
             answer = home.exchange(message, scale)
         if answer is not None and self.method.answers_with == "difference":
             self._distance = home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
+        self._seen = home.version
         return answer
 
     def _take(self, answer: Tensor | None) -> None:
         """An answer has come; None says that the message was not finite and the center refused it."""
-        assert self.home is not None
-        self._answer, self._seen = answer, self.home.version
-        if answer is not None:
-            return
+        self._answer = answer
+        if answer is None:
+            self._refused()
+
+    def _refused(self) -> None:
+        """The center refused what was not finite: the policy decides what becomes of this worker."""
         self.recorder.event("refused", f"step {self.clock}: not finite")
         if self.nonfinite == "raise":
-            raise NonFiniteError(f"worker {self.rank}, step {self.clock}: its variable is not finite")
+            where = f"worker {self.rank}, step {self.clock}"
+            raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
         self._reset_due = self.nonfinite == "reset"
 
     def _reset(self) -> None:
@@ -236,14 +254,23 @@ class Worker:
             self._begin()
         if self._in_place:
             self._settle()  # the exchange reads the parameters themselves: it must be done before they move
-        self.loop.prepare()
+        if self.home is not None:
+            self._check_groups()
+            self.loop.prepare()
+
+    def _check_groups(self) -> None:
+        now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
+        if now != self._optimized:
+            then = self._optimized
+            raise SettingError(f"the optimizer has {now} parameters, {then} when attached; attach after adding them")
 
     def _settle(self) -> None:
         """Wait for the exchange that is under way, if there is one."""
         if self._pending is not None:
             start = time.perf_counter()
-            pending, self._pending = self._pending, None
-            self._take(pending.result())
+            answer = self._pending.result()
+            self._pending = None  # only now: an interrupt while waiting must not lose d
+            self._take(answer)
             self.recorder.communication += time.perf_counter() - start
 
     def _finish(self) -> None:
@@ -254,12 +281,16 @@ class Worker:
         answer, self._answer = self._answer, None
         if self.home is None:
             self.loop.clock += 1
+            if self._solo is not None:
+                self._solo.push(self.replica.read(), 1.0)
         elif (push := self.loop.finish(answer)) is not None:
             scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
             if self.schedule == "sync":
-                self.home.exchange_together(push, scale, self.deadline)
+                taken = self.home.exchange_together(push, scale, self.deadline) is not None
             else:
-                self.home.push(push, scale)
+                taken = self.home.push(self._own(push), scale)
+            if not taken:
+                self._refused()
         self._reset()
         self.recorder.communication += time.perf_counter() - start
         if self.home is not None and self.schedule == "round-robin":
@@ -290,6 +321,8 @@ class Worker:
             raise SettingError(
                 f"not a worker's state: it has no {', '.join(sorted(missing))}; give what state_dict gave"
             )
+        self._settle()
+        self._reset_due = False
         self.loop.clock, self.loop.incarnation = state["clock"], state["incarnation"]
         self._begun = state["begun"]
         self._answer = None if state["answer"] is None else state["answer"].clone()
@@ -306,9 +339,11 @@ class Worker:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         if self.home is not None:
-            self.home.leave_behind(*remainder(self.model, self.tensors))
-            self.home.leave()
-            self.recorder.event("leave")
+            try:
+                self.home.leave_behind(*remainder(self.model, self.tensors))
+            finally:
+                self.home.leave()
+                self.recorder.event("leave")
         self.recorder.close()
 
 

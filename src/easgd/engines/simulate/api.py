@@ -105,8 +105,10 @@ def simulate(
             out.local[t, rank] = node.worker.local() if joined else torch.nan
 
     keep(sim)
-    done = sim.run(steps, keep)
-    sim.gradients.close()
+    try:
+        done = sim.run(steps, keep)
+    finally:
+        sim.gradients.close()
     rows = done + 1
     average = None if out.average is None else out.average[:rows]
     return Trajectory(out.center[:rows], out.local[:rows], average, out.time[:rows], records)

@@ -108,6 +108,8 @@ class Simulation:
         self.center = MemoryCenter(x0.detach().reshape(-1), method)
         self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
+        self.struck = 0
+        self._make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.nodes = [self._node(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
         size = self.cost.message_bytes
@@ -179,8 +181,10 @@ class Simulation:
         worker = node.worker
         self.on_record(Event("refused", self.time, worker.rank, f"step {worker.clock}: not finite"))
         if self.nonfinite == "raise":
-            raise NonFiniteError(f"worker {worker.rank}, step {worker.clock}: its variable is not finite")
+            where = f"worker {worker.rank}, step {worker.clock}"
+            raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
         if self.nonfinite == "reset":
+            self.gradients.drop(worker)
             worker.replica.reset_(self.center.x)
             worker.slots = self.method.start(worker.replica)
 
@@ -225,7 +229,10 @@ class Simulation:
 
     def next_fault(self, until: float) -> Fault | None:
         """Take the next fault that is due by `until`."""
-        return self.faults.pop(0) if self.faults and self.faults[0].time <= until else None
+        if self.struck == len(self.faults) or self.faults[self.struck].time > until:
+            return None
+        self.struck += 1
+        return self.faults[self.struck - 1]
 
     def strike(self, fault: Fault) -> None:
         """Let a fault happen to its worker."""
@@ -238,6 +245,12 @@ class Simulation:
             node.alive = True
             node.paused_until, node.slowness, node.seen = 0.0, 1.0, self.center.version
             node.worker.join(self.center.x)
+            if self._make_scheduler is not None:
+                # The rate decays on the worker's own clock, which starts anew.
+                for group in node.worker.replica.optimizer.param_groups:
+                    group["lr"] = group["initial_lr"]
+                node.scheduler = self._make_scheduler(node.worker.replica.optimizer)
+                node.worker.replica.rates = [float(g["lr"]) for g in node.worker.replica.optimizer.param_groups]
         elif fault.what == "pause":
             node.paused_until = fault.time + fault.amount
         elif fault.what == "slow":
@@ -258,7 +271,7 @@ class Simulation:
             "ticks": self.ticks,
             "center": self.center.state_dict(),
             "nodes": [_node_state(node) for node in self.nodes],
-            "faults": len(self.faults),
+            "struck": self.struck,
             "schedule": self.schedule.state_dict(),
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
         }
@@ -276,7 +289,9 @@ class Simulation:
         for node, saved in zip(self.nodes, state["nodes"], strict=True):
             _load_node(node, saved)
         self.alive = len(self.living)
-        self.faults = self.faults[len(self.faults) - state["faults"] :]
+        self.struck = state["struck"]
+        for node in self.nodes:
+            self.gradients.drop(node.worker)
         self.schedule.load_state_dict(state["schedule"])
         if state["gradient"] is not None:
             self.gradients.function.load_state_dict(state["gradient"])  # type: ignore[attr-defined]
