@@ -9,6 +9,7 @@ two vectors, so that many virtual workers can take turns with one model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class Replica:
         # A lone flat parameter is its own vector, whatever its dtype: nothing is ever copied.
         self._flat = self.params[0].detach() if len(self.params) == 1 and self.params[0].dim() == 1 else None
         self._stage: Tensor | None = None
+        self._finite_at: tuple[int, ...] | None = None
         self._index = {id(p): i for i, p in enumerate(self.params)}
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
@@ -53,6 +55,29 @@ class Replica:
         if self.params[0].is_cuda:
             torch.cuda.current_stream().synchronize()
         return self._stage
+
+    def subtract_(self, d: Tensor) -> None:
+        """Move the parameters by −d, and learn in the same pass whether they are finite (see `known_finite`)."""
+        parts = self.in_place()
+        if self._flat is not None or parts is None:
+            self.add_(d, alpha=-1.0)
+            return
+        from easgd.kernels import fused  # numba takes a while to import, and small simulations never come here
+
+        pieces = torch.split(d, self.sizes)
+        total = sum(fused.subtract_(p.numpy(), piece.numpy()) for p, piece in zip(parts, pieces, strict=True))
+        self._finite_at = self._versions() if math.isfinite(total) else None
+
+    def known_finite(self) -> bool:
+        """Whether the parameters are known to be finite: nothing has changed them since they were seen to be."""
+        return self._finite_at is not None and self._finite_at == self._versions()
+
+    def moved(self) -> None:
+        """The optimizer is about to move the parameters: some do it behind torch's back, through `.data`."""
+        self._finite_at = None
+
+    def _versions(self) -> tuple[int, ...]:
+        return tuple(p._version for p in self.params)
 
     def owns(self, vector: Tensor) -> bool:
         """Whether a vector is the parameters' own memory, which an answer must not be written into."""
@@ -91,6 +116,7 @@ class Replica:
 
     def write_(self, x: Tensor) -> None:
         """Set the parameters to the vector x."""
+        self._finite_at = None
         if self._flat is not None:
             self._flat.copy_(x)
             return

@@ -88,7 +88,7 @@ def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, qu
     fresh = torch.rand(n)
     calls: dict[str, Callable[[], object]] = {
         "limit": lambda: fused.swap_(mine, shared),
-        "exchange": lambda: center.exchange(message, 0.5),
+        "exchange": lambda: center.exchange(message, 0.5, checked=True),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(7):

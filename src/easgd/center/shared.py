@@ -68,6 +68,7 @@ class SharedCenter:
         self.locked_seconds = 0.0
         self.squares = 0.0
         self._next_look = 0.0
+        self._slots_of = [{n: v[a:b] for n, v in self.segment.slots.items()} for a, b in self.segment.bounds]
         self._segments: list[list[tuple[int, int, int, int]]] | None = None
 
     # membership ------------------------------------------------------------------------------------------------
@@ -127,23 +128,28 @@ class SharedCenter:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
+    def exchange(self, message: Tensor | None, scale: float, *, checked: bool = False) -> Tensor | None:
+        """Apply one message and answer it; the answer may take the message's memory. None: it was not finite.
+
+        The check reads the message once more; a caller that knows it to be finite says `checked`.
+        """
         if message is None:
             return self.snapshot()["x"]
-        if not finite(message):
+        if not checked and not finite(message):
             return None
         with self._exchanging():
             self.squares = self._stripes(message, scale)
             self._tick()
         return message
 
-    def exchange_in_place(self, parts: list[Tensor], answer: Tensor, scale: float) -> Tensor | None:
+    def exchange_in_place(
+        self, parts: list[Tensor], answer: Tensor, scale: float, *, checked: bool = False
+    ) -> Tensor | None:
         """An elastic exchange that reads x where it lies, in the tensors it is made of, and writes d into `answer`.
 
         One pass less over memory than gathering x first. The tensors must stand still until it is done.
         """
-        if not all(finite(part) for part in parts):
+        if not checked and not all(finite(part) for part in parts):
             return None
         pieces, rate = [part.numpy() for part in parts], fused.f32(scale)
         if self._segments is None:
@@ -181,7 +187,7 @@ class SharedCenter:
             start = time.perf_counter()
             with self.locks.hold(STRIPES + s):
                 self.locked_seconds += time.perf_counter() - start
-                yield s, {name: slot[a:b] for name, slot in self.segment.slots.items()}, message[a:b]
+                yield s, self._slots_of[s], message[a:b]
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:

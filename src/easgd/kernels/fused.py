@@ -107,6 +107,23 @@ def elastic_averaged_(x: Vector, center: Vector, average: Vector, rate: np.float
 
 
 @_jit
+def _subtract_block_(x: Vector, d: Vector) -> None:
+    for i in range(x.size):
+        x[i] -= d[i]
+
+
+@_jit
+def subtract_(x: Vector, d: Vector) -> float:
+    """x −= d. Returns Σx² of the result: not finite if an element is not."""
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        end = min(start + _BLOCK, x.size)
+        _subtract_block_(x[start:end], d[start:end])
+        total += float(squares(x[start:end]))
+    return total
+
+
+@_jit
 def add_answer_(change: Vector, center: Vector) -> None:
     """center += change; change ← center (DOWNPOUR's push and pull)."""
     for i in range(change.size):

@@ -216,7 +216,7 @@ class Worker:
         if parts is not None:
             if self._difference is None:
                 self._difference = torch.empty(self.replica.size)
-            answer = home.exchange_in_place(parts, self._difference, scale)
+            answer = home.exchange_in_place(parts, self._difference, scale, checked=self.replica.known_finite())
         else:
             answer = home.exchange(message, scale)
         if answer is not None and self.method.answers_with == "difference":
@@ -257,6 +257,7 @@ class Worker:
         if self.home is not None:
             self._check_groups()
             self.loop.prepare()
+            self.replica.moved()
 
     def _check_groups(self) -> None:
         now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
