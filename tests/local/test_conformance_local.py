@@ -39,7 +39,7 @@ def blocking(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def synchronous(tmp_path_factory):
-    return run(tmp_path_factory, "sync", True)[0]
+    return run(tmp_path_factory, "sync", True)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,13 @@ def test_a_forced_round_robin_equals_the_simulator(name, round_robin):
 
 @pytest.mark.parametrize("name", problems.METHODS)
 def test_synchronous_rounds_equal_the_simulator(name, synchronous):
-    agree(synchronous, name, "sync")
+    agree(synchronous[0], name, "sync")
+
+
+def test_a_synchronous_round_is_waited_for(synchronous):
+    """Three processes on two cores: somebody is always last, and the others' time counts as waiting."""
+    steps = [r for r in synchronous[1].records if isinstance(r, Step) and r.bytes]
+    assert sum(r.waiting for r in steps) > 0
 
 
 @pytest.mark.parametrize("name", problems.METHODS)

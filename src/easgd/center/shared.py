@@ -249,7 +249,9 @@ class SharedCenter:
         with self.control.changing():
             self.words[ARRIVED + self.rank] = mine + 1
             self.words[APPLIED] += d is not None
+        start = time.perf_counter()
         self._meet(mine, deadline)
+        self.locked_seconds += time.perf_counter() - start
         if message is not None and d is None:
             return None
         return d if method.answers_with == "difference" and d is not None else slots["x"].clone()

@@ -194,12 +194,22 @@ class Worker:
         message = None if message is None else self._own(message)
         if self.overlap and not self.method.waits and self.schedule != "sync":
             self._pending = self._pool.submit(self._exchange, message, scale, parts)
-        else:
-            self._take(self._exchange(message, scale, parts))
-            self._reset()
-            if self._answer is not None:
-                self.loop.receive(self._answer)
-        self.recorder.communication += time.perf_counter() - start
+            self.recorder.communication += time.perf_counter() - start
+            return
+        self._take(self._exchange(message, scale, parts))
+        self._reset()
+        if self._answer is not None:
+            self.loop.receive(self._answer)
+        self._spent(start)
+
+    def _spent(self, start: float) -> None:
+        """Count the time since `start`: as waiting, as far as others were in the way, else as communication."""
+        assert self.home is not None
+        spent = time.perf_counter() - start
+        waited = min(spent, self.home.locked_seconds)
+        self.home.locked_seconds = 0.0
+        self.recorder.waiting += waited
+        self.recorder.communication += spent - waited
 
     def _own(self, message: Tensor) -> Tensor:
         """A message may be answered in its own memory: it must not be a parameter's."""
@@ -272,7 +282,7 @@ class Worker:
             answer = self._pending.result()
             self._pending = None  # only now: an interrupt while waiting must not lose d
             self._take(answer)
-            self.recorder.communication += time.perf_counter() - start
+            self._spent(start)
 
     def _finish(self) -> None:
         """After the optimizer's step: complete the exchange."""
