@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         averaged,
     )
     from easgd.schedules import decay
-    from easgd.worker.attach import Worker, attach
+    from easgd.worker.attach import attach
+    from easgd.worker.worker import Worker
 
 _HOMES = {
     "easgd.methods": (
@@ -40,7 +41,8 @@ _HOMES = {
     "easgd.errors": "NonFiniteError SettingError",
     "easgd.engines.local.run": "Result run",
     "easgd.schedules": "decay",
-    "easgd.worker.attach": "Worker attach",
+    "easgd.worker.attach": "attach",
+    "easgd.worker.worker": "Worker",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -182,9 +182,3 @@ def check_average(average: object) -> None:
         return
     if isinstance(average, bool) or not isinstance(average, int | float) or not 0 < average <= 1:
         raise refuse("average", average, 'it is "mean" or a constant rate a in (0, 1]', 'write average="mean" or 0.001')
-
-
-def check_rate(rate: object) -> None:
-    """Refuse a constant averaging rate outside (0, 1]."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        raise refuse("rate", rate, "the averaging rate a must lie in (0, 1]", "write rate=0.001")

@@ -18,35 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from easgd.flat import Replica
 from easgd.methods.easgd import EASGD
-from easgd.methods.momentum import check_momentum
+from easgd.methods.momentum import LocalMomentum
 
 
 @dataclass(frozen=True)
-class EAMSGD(EASGD):
+class EAMSGD(LocalMomentum, EASGD):
     """Elastic averaging SGD with local Nesterov momentum δ; with δ = 0 it is EASGD."""
 
     name: ClassVar[str] = "EAMSGD"
-
-    momentum: float = 0.99
-
-    def __post_init__(self) -> None:
-        """Check the spring and the momentum."""
-        super().__post_init__()
-        check_momentum(self.momentum)
-
-    @property
-    def delta(self) -> float:
-        """The local momentum δ."""
-        return self.momentum
-
-    def describe(self, workers: int | None = None, lr: float | None = None) -> str:
-        """Return τ, β, α, ρ and δ as used."""
-        return f"{super().describe(workers, lr)}, δ = {self.momentum:g}"
-
-    def local(self, replica: Replica) -> Tensor:
-        """The paper's x behind torch's look-ahead point."""
-        return replica.position()

@@ -10,28 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from easgd.errors import refuse
-from easgd.methods.base import check_rate
 from easgd.methods.downpour import Downpour
+from easgd.methods.moving import MovingAverage
 
 
 @dataclass(frozen=True)
-class MVADownpour(Downpour):
-    """DOWNPOUR with a moving average of the center.
-
-    Args:
-        period: τ.
-        rate: the constant a.
-    """
+class MVADownpour(MovingAverage, Downpour):
+    """DOWNPOUR with a moving average of the center (period τ, rate a)."""
 
     name: ClassVar[str] = "MVADOWNPOUR"
-
-    rate: float = 0.001
-
-    def __post_init__(self) -> None:
-        """The rate is the average's."""
-        check_rate(self.rate)
-        if self.average not in (None, self.rate):
-            raise refuse("average", self.average, f"{self.name} has its own", "write rate=0.001")
-        object.__setattr__(self, "average", self.rate)
-        super().__post_init__()

@@ -8,27 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from easgd.errors import refuse
-from easgd.methods.base import check_rate
+from easgd.methods.moving import MovingAverage
 from easgd.methods.sgd import SGD
 
 
 @dataclass(frozen=True)
-class MVASGD(SGD):
-    """SGD with a moving average of x.
-
-    Args:
-        rate: the constant a.
-    """
+class MVASGD(MovingAverage, SGD):
+    """SGD with a moving average of x (rate a)."""
 
     name: ClassVar[str] = "MVASGD"
-
-    rate: float = 0.001
-
-    def __post_init__(self) -> None:
-        """The rate is the average's."""
-        check_rate(self.rate)
-        if self.average not in (None, self.rate):
-            raise refuse("average", self.average, f"{self.name} has its own", "write rate=0.001")
-        object.__setattr__(self, "average", self.rate)
-        super().__post_init__()
