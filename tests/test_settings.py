@@ -86,3 +86,9 @@ def test_methods_are_values():
     assert hash(easgd.EASGD()) == hash(easgd.EASGD())
     with pytest.raises(AttributeError):
         easgd.EASGD().period = 3
+
+
+def test_the_elastic_methods_exchange_every_ten_steps_unless_told():
+    """EAMSGD has two bases with different defaults; its period must be the spring's."""
+    assert easgd.EASGD().period == easgd.EAMSGD().period == 10
+    assert easgd.Downpour().period == easgd.MVADownpour().period == 1

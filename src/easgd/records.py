@@ -6,8 +6,10 @@ that one report reads all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 
 @dataclass(slots=True)
@@ -17,7 +19,8 @@ class Step:
     Times are seconds of this step alone. `communication` is the part of the exchange that the worker could not hide
     behind its gradient; `waiting` is time lost to others: the center's queue, a barrier, a turn, a pause.
     `staleness` (center updates since this worker's last exchange) and `distance` (‖xⁱ − x̃‖ when the center answered)
-    are known only in a step that exchanged, and None in the others.
+    are known only in a step that exchanged, and None in the others. `loss` is the online training loss: that of the
+    step's own batch, before the update.
     """
 
     worker: int
@@ -30,6 +33,7 @@ class Step:
     staleness: int | None = None
     distance: float | None = None
     bytes: int = 0
+    loss: float | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as one line of records.jsonl holds it."""
@@ -51,6 +55,27 @@ class Event:
 
 
 Record = Step | Event
+
+_STEP_FIELDS = {field.name for field in fields(Step)}
+_EVENT_FIELDS = {field.name for field in fields(Event)}
+
+
+def parse(line: bytes | str) -> Record | None:
+    """Return one record, or None for the torn last line of a worker that was killed while it wrote."""
+    try:
+        data = json.loads(line)
+        if data["event"] == "step":
+            return Step(**{name: value for name, value in data.items() if name in _STEP_FIELDS})
+        return Event(**{name: value for name, value in data.items() if name in _EVENT_FIELDS})
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def read_records(out: Path) -> Iterator[Record]:
+    """Yield the records of a run, file by file: `records-*.jsonl` in its folder."""
+    for path in sorted(out.glob("records-*.jsonl")):
+        with open(path, "rb") as file:
+            yield from filter(None, map(parse, file))
 
 
 @dataclass(frozen=True)

@@ -27,3 +27,6 @@ class EAMSGD(LocalMomentum, EASGD):
     """Elastic averaging SGD with local Nesterov momentum δ; with δ = 0 it is EASGD."""
 
     name: ClassVar[str] = "EAMSGD"
+
+    # The two bases disagree: without a line of its own, dataclasses would take τ = 1 from the momentum's.
+    period: int = 10

@@ -6,19 +6,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 from easgd.engines.local.output import say
 from easgd.errors import SettingError
-from easgd.records import Breakdown, Event, Record, Step, breakdown
-
-_STEP_FIELDS = {field.name for field in dataclasses.fields(Step)}
-_EVENT_FIELDS = {field.name for field in dataclasses.fields(Event)}
+from easgd.records import Breakdown, Event, Record, Step, breakdown, read_records
 
 
 class Book:
@@ -52,24 +47,6 @@ def prepare(out: Path) -> None:
                 path.rename(aside / path.name)
     except OSError as error:
         raise SettingError(f"out = {out}: cannot be written ({error.strerror}); choose another folder") from error
-
-
-def _parse(line: bytes) -> Record | None:
-    """Return one record, or None for the torn last line of a worker that was killed while it wrote."""
-    try:
-        data = json.loads(line)
-        if data["event"] == "step":
-            return Step(**{name: value for name, value in data.items() if name in _STEP_FIELDS})
-        return Event(**{name: value for name, value in data.items() if name in _EVENT_FIELDS})
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def read_records(out: Path) -> Iterator[Record]:
-    """Yield the records of a run, file by file."""
-    for path in sorted(out.glob("records-*.jsonl")):
-        with open(path, "rb") as file:
-            yield from filter(None, map(_parse, file))
 
 
 def time_split(out: Path) -> list[tuple[int, Breakdown]]:

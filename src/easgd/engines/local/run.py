@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from easgd.engines.local.book import read_records
 from easgd.engines.local.launch import Launcher
 from easgd.engines.local.remains import final_center, save_center
 from easgd.engines.local.rundir import OwnedRun, clean_stale, new_id
 from easgd.engines.local.settings import check_count, check_schedule
 from easgd.errors import SettingError, unknown
-from easgd.records import Breakdown, Record, breakdown
+from easgd.records import Breakdown, Record, breakdown, read_records
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,1 @@
+"""A training run from one record of settings: built, run on any engine, measured, saved, resumed."""
