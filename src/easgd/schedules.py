@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from easgd.errors import refuse
 
 
@@ -25,3 +27,49 @@ class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gam
     def __call__(self, t: int) -> float:
         """Return the factor of step t."""
         return float((1 + self.gamma * t) ** -0.5)
+
+
+class Stagnation(torch.optim.lr_scheduler.LRScheduler):
+    """η/5, then η/2 again and again, when the online training loss stagnates (section 5, ImageNet).
+
+    The loss is averaged over windows of the worker's own steps. A window whose mean is not below `improvement` times
+    the best one so far drops the rate: by 5 the first time, by 2 from then on.
+
+    Args:
+        optimizer: whose rate it is.
+        window: steps of one mean.
+        improvement: what counts as progress.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, window: int, improvement: float = 0.99) -> None:
+        if window < 1:
+            raise refuse("window", window, "the loss is averaged over at least one step", "write window=100")
+        self.window, self.improvement = window, improvement
+        self.total, self.seen, self.drops = 0.0, 0, 0
+        self.best = float("inf")
+        super().__init__(optimizer)
+
+    def observe(self, loss: float) -> None:
+        """Tell the loss of a step, taken before its update."""
+        self.total, self.seen = self.total + loss, self.seen + 1
+        if self.seen < self.window:
+            return
+        mean, self.total, self.seen = self.total / self.seen, 0.0, 0
+        if mean > self.improvement * self.best:
+            self.drops += 1
+        self.best = min(self.best, mean)
+
+    def get_lr(self) -> list[float]:
+        """The rate after the drops so far."""
+        factor = 1.0 if self.drops == 0 else 0.2 * 0.5 ** (self.drops - 1)
+        return [float(base) * factor for base in self.base_lrs]
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands, as plain numbers."""
+        names = ("total", "seen", "drops", "best", "last_epoch")
+        return {name: getattr(self, name) for name in names} | {"base_lrs": [float(lr) for lr in self.base_lrs]}
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Take back what `state_dict` gave."""
+        for name, value in state_dict.items():
+            setattr(self, name, value)

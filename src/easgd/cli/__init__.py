@@ -13,6 +13,7 @@ from easgd.errors import SettingError, unknown
 
 # name -> (module, one line for --help). Order is the order of a user's work.
 COMMANDS = {
+    "train": ("easgd.cli.train", "train one method, measure its center, leave a run folder"),
     "launch": ("easgd.cli.launch", "train a script on several processes of this machine, or join a running training"),
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),

@@ -23,6 +23,7 @@ from easgd.data.transforms import center_crops, check_crop, cut, labels_of, rand
 from easgd.errors import refuse
 
 Batch = tuple[Tensor, Tensor]
+Plan = tuple[int, Ints]
 
 
 class Loader:
@@ -59,21 +60,23 @@ class Loader:
             cursors=cursors,
             on_chunk=lambda chunk: file.will_need(chunk.first, chunk.last),
         )
-        self._number = 0
+        self.number = 0
         self._planned_before: deque[Ints] = deque()
-        self._prefetcher = Prefetcher(self._plan, self._make, ahead=ahead, threads=threads)
+        self._prefetcher = Prefetcher(self.plan, self.make, ahead=ahead, threads=threads)
 
     @property
     def batches_per_epoch(self) -> int:
         """Batches that make up as many images as the set has, rounded down but at least 1."""
         return max(1, len(self.file) // self.scheme.batch)
 
-    def _plan(self) -> tuple[int, Ints]:
+    def plan(self) -> Plan:
+        """Say which images the next batch has: its number and theirs. `next` does this by itself."""
         rows = self._planned_before.popleft() if self._planned_before else self.sampler.next(self.worker)
-        self._number += 1
-        return self._number - 1, rows
+        self.number += 1
+        return self.number - 1, rows
 
-    def _make(self, plan: tuple[int, Ints]) -> Batch:
+    def make(self, plan: Plan) -> Batch:
+        """Cut a planned batch; on any thread, in any order."""
         number, rows = plan
         rng = np.random.default_rng([self.seed, 3, self.worker, number])
         crops = random_crops(self.file, rows, self.scheme.crop, self.scheme.flip, rng)
@@ -92,7 +95,7 @@ class Loader:
         rows = [*(rows for _, rows in pending), *self._planned_before]
         empty = torch.empty(0, self.scheme.batch, dtype=torch.int64)
         return {
-            "loader.number": torch.tensor(self._number - len(pending)),
+            "loader.number": torch.tensor(self.number - len(pending)),
             "loader.pending": torch.from_numpy(np.stack(rows)) if rows else empty,
             **self.sampler.state_dict(),
         }
@@ -101,7 +104,7 @@ class Loader:
         """Continue with the batch that would have come next when `state_dict` was taken."""
         self.sampler.load_state_dict({key: value for key, value in state.items() if not key.startswith("loader.")})
         self._prefetcher.restart()
-        self._number = int(state["loader.number"])
+        self.number = int(state["loader.number"])
         self._planned_before = deque(state["loader.pending"].numpy().copy())
 
     def close(self) -> None:

@@ -21,10 +21,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from easgd.errors import SettingError, refuse
 from easgd.training.config import Config
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RunFolder:
@@ -52,6 +55,10 @@ class RunFolder:
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise refuse("out", self.path, why, "choose a folder that can be written") from error
+
+    def write_config(self, config: Config) -> None:
+        """Write changed settings of a run that goes on."""
+        write_json(self.path / "config.json", config.as_dict())
 
     def config(self) -> Config:
         """Read the settings back."""
@@ -85,6 +92,21 @@ def default_folder(config: Config) -> Path:
     return path
 
 
+def write_model(path: Path, state: dict[str, Tensor]) -> None:
+    """Write a state dict as plain safetensors, whole or not at all; a disk that does not take it costs a warning."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # safetensors refuses tensors that share memory or lie in another order.
+        save_file({name: tensor.clone().contiguous() for name, tensor in state.items()}, scratch)
+        os.replace(scratch, path)
+    except (OSError, SafetensorError) as error:
+        scratch.unlink(missing_ok=True)
+        print(f"easgd: warning: the center could not be saved in {path}: {error}", file=sys.stderr)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write a small file so that a reader finds the old or the new one, never a half."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
@@ -114,12 +136,12 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def environment() -> dict[str, Any]:
     """What a reader needs to know of the machine and the code."""
+    from importlib.metadata import version
+
     import torch
 
-    from easgd import __version__
-
     return {
-        "easgd": __version__,
+        "easgd": version("easgd"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

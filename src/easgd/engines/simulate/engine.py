@@ -153,6 +153,7 @@ class Simulation:
     def begin(self, node: Node, now: float) -> bool:
         """Open a turn; whether it begins with an exchange."""
         node.worker.prepare()
+        self.gradients.draw(node.worker)
         node.turn = Turn(began=now, asked=node.worker.due)
         return node.turn.asked
 
@@ -205,12 +206,15 @@ class Simulation:
         worker.replica.params[0].grad = None
         push = worker.finish(turn.answer)
         turn.answer = None
+        loss = self.gradients.loss(worker)
         if node.scheduler is not None:
+            if loss is not None and hasattr(node.scheduler, "observe"):
+                node.scheduler.observe(loss)
             node.scheduler.step()
         self.on_record(
             Step(
                 worker.rank, clock, now, turn.compute, turn.data, turn.communication, turn.waiting,
-                turn.staleness, turn.distance, turn.bytes,
+                turn.staleness, turn.distance, turn.bytes, loss,
             )
         )  # fmt: skip
         if push is not None and not finite(push):

@@ -33,6 +33,16 @@ class Gradients:
             # otherwise than the main thread would, and the bits differ.
             self._pool = ThreadPoolExecutor(parallel, initializer=torch.set_num_threads, initargs=(threads,))
 
+    def draw(self, worker: Loop) -> None:
+        """A turn begins: let the function draw what its step will need, in the order of events."""
+        if hasattr(self.function, "draw"):
+            self.function.draw(worker.rank, worker.clock)
+
+    def loss(self, worker: Loop) -> float | None:
+        """The loss that came with the worker's last gradient, where the function keeps it."""
+        losses: dict[int, float] = getattr(self.function, "losses", {})
+        return losses.get(worker.rank)
+
     def ahead(self, workers: Iterable[Loop]) -> None:
         """Begin the gradients of workers whose x is settled, the most urgent first, as far as there is room."""
         if self._pool is None:
@@ -42,6 +52,7 @@ class Gradients:
                 return
             key = (worker.rank, worker.incarnation, worker.clock)
             if key not in self._ahead:
+                self.draw(worker)
                 x = worker.replica.read()
                 self._ahead[key] = self._pool.submit(self._call, x, worker.rank, worker.clock)
 

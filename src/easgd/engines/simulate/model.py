@@ -41,6 +41,8 @@ class ModelGradient:
         self._template = copy.deepcopy(model)
         self.x0, _ = pack(copy.deepcopy(model))
         self.loss, self.batch, self.before = loss, batch, before
+        self.losses: dict[int, float] = {}
+        """The loss of each worker's last gradient: its online training loss."""
         self._local = threading.local()
 
     def packed(self) -> tuple[nn.Module, Tensor, Tensor]:
@@ -58,5 +60,7 @@ class ModelGradient:
         gradient.zero_()
         if self.before is not None:
             self.before(model, worker, step)
-        self.loss(model, self.batch(worker, step)).backward()  # type: ignore[no-untyped-call]
+        value = self.loss(model, self.batch(worker, step))
+        value.backward()  # type: ignore[no-untyped-call]
+        self.losses[worker] = float(value.detach())
         return gradient

@@ -1,0 +1,86 @@
+"""The live view of a run in a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Group
+from rich.live import Live as RichLive
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from easgd.training.config import Config
+from easgd.training.monitor import Monitor, Seen
+from easgd.training.view import Row, Silent, measures
+
+REDRAW = 0.2
+MOST_ROWS = 16
+
+
+class Live(Silent):
+    """A progress bar, the center's last measures, and a row per worker."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+            TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=1.0, rate="")
+        self._center = Text("the center has not been measured yet")
+        self._live = RichLive(self._bar, refresh_per_second=5, transient=False)
+        self._drawn = 0.0
+
+    def begin(self, config: Config, folder: str) -> None:
+        """Show the settings above the table."""
+        method = config.make_method().describe(config.workers, config.lr)
+        self._bar.update(self._task, description=config.label)
+        self._live.start()
+        self._live.console.print(f"{method}; η = {config.lr:g} on {config.data}, {config.engine} → {folder}")
+
+    def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
+        """Redraw a few times a second."""
+        if time.monotonic() - self._drawn < REDRAW:
+            return
+        self._drawn = time.monotonic()
+        loss = "" if monitor.loss is None else f"   online loss {monitor.loss:.4f}"
+        rate = f"{monitor.steps / seconds:.0f} steps/s{loss}" if seconds else ""
+        self._bar.update(self._task, completed=share, rate=rate)
+        self._live.update(Group(self._bar, self._center, workers_table(monitor), *map(Text, monitor.events)))
+
+    def evaluated(self, row: Row, share: float) -> None:
+        """Show the measures."""
+        self._center = Text(f"center: {measures(row).strip()}")
+        self._bar.update(self._task, completed=share)
+
+    def note(self, text: str) -> None:
+        """A line above the table."""
+        self._live.console.print(text)
+
+    def end(self, state: str, reason: str) -> None:
+        """Leave the last table standing."""
+        if state == "finished":
+            self._bar.update(self._task, completed=1.0)
+        self._live.stop()
+        self._live.console.print(f"{state}: {reason}")
+
+
+def workers_table(monitor: Monitor) -> Table:
+    """Clock, distance to the center, staleness and time split of every worker."""
+    table = Table(box=None, header_style="dim", padding=(0, 2))
+    for name in ("worker", "clock", "‖x − x̃‖", "staleness", "compute/data/communication", ""):
+        table.add_column(name, justify="right")
+    for rank in sorted(monitor.workers)[:MOST_ROWS]:
+        table.add_row(str(rank), *_cells(monitor.workers[rank]))
+    hidden = len(monitor.workers) - MOST_ROWS
+    if hidden > 0:
+        table.add_row("…", f"{hidden} more", "", "", "", "")
+    return table
+
+
+def _cells(seen: Seen) -> tuple[str, ...]:
+    total = seen.compute + seen.data + seen.communication + seen.waiting or 1.0
+    split = "/".join(f"{part / total:.0%}" for part in (seen.compute, seen.data, seen.communication + seen.waiting))
+    distance = "–" if seen.distance is None else f"{seen.distance:.4g}"
+    staleness = "–" if seen.staleness is None else str(seen.staleness)
+    return str(seen.clock), distance, staleness, split, "" if seen.state == "join" else seen.state

@@ -1,0 +1,159 @@
+"""A training run on the virtual clock.
+
+Bit for bit the same for the same settings: records, evaluations and the final center. A checkpoint holds the whole
+simulation and how long the files of lines were; resuming cuts them back and goes on with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from torch import Tensor
+
+from easgd.engines.simulate import CostModel, Simulation
+from easgd.flat import pack
+from easgd.records import Record
+from easgd.training.checkpoints import Checkpoints, LineFile
+from easgd.training.config import Config
+from easgd.training.folder import RunFolder
+from easgd.training.gradient import TaskGradient
+from easgd.training.monitor import Monitor
+from easgd.training.task import Task
+from easgd.training.view import View
+
+EVALUATIONS = 40
+GRID_SECONDS = 10.0
+"""Between two evaluations, where only the test error ends a run."""
+
+
+class Simulated:
+    """One run of the engine "simulate"."""
+
+    def __init__(self, config: Config, folder: RunFolder, view: View) -> None:
+        self.config, self.folder, self.view = config, folder, view
+        self.task = Task(config)
+        self.gradient = TaskGradient(self.task)
+        self.monitor = Monitor()
+        self.sim = Simulation(
+            self.gradient, self.gradient.x0, config.make_method(), lr=config.lr or 0.0, workers=config.workers or 1,
+            schedule=config.schedule, seed=config.seed, cost=CostModel.preset(config.cost),  # type: ignore[arg-type]
+            optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
+            parallel=config.parallel, on_record=self._record,
+        )  # fmt: skip
+        self.template = self.task.model()
+        self.vector, _ = pack(self.template)
+        self.records = LineFile(folder.path / "records-simulate.jsonl")
+        self.evaluations = LineFile(folder.evaluations_path)
+        self.measured, self.last_measured, self.last_error = 0, -1, 1.0
+        self.seconds = 0.0
+        self.stop_requested = False
+
+    def _record(self, record: Record) -> None:
+        self.records.write(json.dumps(record.as_dict()))
+        self.monitor.take(record)
+
+    # running ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[str, str]:
+        """Train until the budget is used up or somebody asks to stop; return state and reason."""
+        began = time.monotonic() - self.seconds
+        saved = self.seconds
+        if not self.measured:
+            self._measure()
+        while (reason := self.over()) is None:
+            if self.stop_requested:
+                self.seconds = time.monotonic() - began
+                self.save()
+                return "interrupted", "stopped on request"
+            if not self.sim.run(1):
+                return "failed", "no worker is left"
+            if self._due():
+                self._measure()
+            self.seconds = time.monotonic() - began
+            self.view.progress(self.progress(), self.monitor, self.seconds)
+            if self.seconds - saved >= self.config.checkpoint_every:
+                self.save()
+                saved = self.seconds
+        if self.last_measured != self.sim.ticks:
+            self._measure()
+        self.seconds = time.monotonic() - began
+        self.save()
+        return "finished", reason
+
+    def over(self) -> str | None:
+        """Why the run is over, if it is."""
+        config = self.config
+        if config.target is not None and self.last_error <= config.target:
+            return f"test error {self.last_error:.4f} reached {config.target}"
+        if config.seconds is not None and self.sim.time >= config.seconds:
+            return f"{config.seconds:g} virtual seconds are over"
+        if self.monitor.steps >= self.task.most_steps:
+            return f"{self.monitor.steps} steps are done"
+        return None
+
+    def progress(self) -> float:
+        """How much of the budget is used."""
+        by_time = self.sim.time / self.config.seconds if self.config.seconds else 0.0
+        return min(1.0, max(by_time, self.monitor.steps / self.task.most_steps))
+
+    # measuring -------------------------------------------------------------------------------------------------
+
+    def _due(self) -> bool:
+        """Whether the next point of the grid is reached: of virtual time, or of steps where no time is set."""
+        if self.config.evaluate_every is not None:
+            return self.sim.time >= self.measured * self.config.evaluate_every
+        if self.task.most_steps == float("inf"):
+            return self.sim.time >= self.measured * GRID_SECONDS
+        return self.monitor.steps >= self.measured * self.task.most_steps / EVALUATIONS
+
+    def _measure(self) -> None:
+        row = {
+            "time": self.sim.time, "steps": self.monitor.steps, "version": self.sim.center.version,
+            "bytes": self.monitor.bytes, **self.task.measure(self.center()),
+        }  # fmt: skip
+        self.last_error, self.last_measured = row["test_error"], self.sim.ticks
+        self.measured += 1
+        self.evaluations.write(json.dumps(row))
+        self.evaluations.position()
+        self.records.position()
+        self.view.evaluated(row, self.progress())
+
+    def center(self) -> dict[str, Tensor]:
+        """What is measured, x̃ or z, as a state dict of the network."""
+        self.vector.copy_(self.sim.center.measured)
+        return {name: value.clone() for name, value in self.template.state_dict().items()}
+
+    # saving ----------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint: the simulation, the sums of the monitor, and how long the files are."""
+        progress = {
+            "seconds": self.seconds,
+            "measured": self.measured,
+            "last_measured": self.last_measured,
+            "last_error": self.last_error,
+            "monitor": self.monitor.state_dict(),
+            "files": {"records": self.records.position(), "evaluations": self.evaluations.position()},
+        }
+        Checkpoints(self.folder.checkpoints).save({"simulation": self.sim.state_dict(), "progress": progress})
+
+    def load(self) -> bool:
+        """Go on from the newest checkpoint; False if there is none, and the run starts from the beginning."""
+        parts = Checkpoints(self.folder.checkpoints).load()
+        files = {"records": 0, "evaluations": 0} if parts is None else parts["progress"]["files"]
+        self.records.cut(files["records"])
+        self.evaluations.cut(files["evaluations"])
+        if parts is None:
+            return False
+        progress = parts["progress"]
+        self.sim.load_state_dict(parts["simulation"])
+        self.monitor.load_state_dict(progress["monitor"])
+        self.seconds, self.measured = progress["seconds"], progress["measured"]
+        self.last_measured, self.last_error = progress["last_measured"], progress["last_error"]
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        self.records.close()
+        self.evaluations.close()

@@ -1,0 +1,132 @@
+"""`easgd.train`: settings in, a finished run out. The same call on every engine, new or resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from easgd.training.config import Config
+from easgd.training.folder import RunFolder, check_free, default_folder, write_model
+from easgd.training.run import Run
+from easgd.training.view import Silent, View
+
+
+class Runner(Protocol):
+    """An engine's way to carry out one run."""
+
+    stop_requested: bool
+    seconds: float
+
+    def load(self) -> bool:
+        """Go on from the newest checkpoint, if there is one."""
+
+    def run(self) -> tuple[str, str]:
+        """Train; return how the run ended (a state) and why."""
+
+    def center(self) -> dict[str, torch.Tensor] | None:
+        """The final center."""
+
+    def close(self) -> None:
+        """Let go of files and processes."""
+
+
+def train(
+    config: Config | dict[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    view: View | None = None,
+    **settings: Any,
+) -> Run:
+    """Train one model with one method, measure its center, leave a run folder.
+
+    Args:
+        config: a `Config` or a dict of its fields; keywords given besides override it.
+        out: the run folder; a new one under runs/ if None.
+        view: where progress is shown; nowhere if None.
+
+    Returns:
+        The `Run`: `run.center`, `run.curves()`, `run.path`.
+
+    Example:
+        >>> run = easgd.train(method="easgd", workers=4, engine="simulate", steps=100)   # doctest: +SKIP
+        >>> run.best_error                                                               # doctest: +SKIP
+        0.05
+    """
+    base = config.as_dict() if isinstance(config, Config) else dict(config or {})
+    resolved = Config.from_dict({**base, **settings}).resolved()
+    folder = RunFolder(out if out is not None else default_folder(resolved))
+    check_free(folder.path)
+    runner_of(resolved)  # an engine that is not there is refused before anything is written
+    folder.create(resolved)
+    return _carry_out(resolved, folder, view or Silent(), resumed=False)
+
+
+def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings: Any) -> Run:
+    """Go on with a run that was interrupted or killed, from its newest checkpoint.
+
+    Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may be given anew, to train longer.
+    """
+    folder = RunFolder(run)
+    config = folder.config()
+    if settings:
+        config = Config.from_dict({**config.as_dict(), **settings}).resolved()
+        folder.write_config(config)
+    return _carry_out(config, folder, view or Silent(), resumed=True)
+
+
+def runner_of(config: Config) -> type[Any]:
+    """The class that runs this engine."""
+    if config.engine == "simulate":
+        from easgd.training.simulated import Simulated
+
+        return Simulated
+    from easgd.training.processes import Processes
+
+    return Processes
+
+
+def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
+    torch.set_num_threads(1)
+    runner: Runner = runner_of(config)(config, folder, view)
+    try:
+        if resumed:
+            runner.load()
+        view.begin(config, str(folder.path))
+        with _stopping(runner):
+            state, reason = runner.run()
+        if (center := runner.center()) is not None:
+            write_model(folder.model, center)
+    except BaseException as error:
+        folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=runner.seconds)
+        raise
+    finally:
+        runner.close()
+    folder.set_status(state, reason, seconds=runner.seconds)
+    view.end(state, reason)
+    return Run(folder.path)
+
+
+@contextmanager
+def _stopping(runner: Runner) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the run to save itself and end; the second ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if runner.stop_requested:
+            raise KeyboardInterrupt
+        runner.stop_requested = True
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
