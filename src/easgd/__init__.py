@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MVADownpour,
         averaged,
     )
+    from easgd.report.write import write_report
     from easgd.schedules import decay
     from easgd.worker.attach import attach
     from easgd.worker.worker import Worker
@@ -40,6 +41,7 @@ _HOMES = {
     "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
     "easgd.errors": "NonFiniteError SettingError",
     "easgd.engines.local.run": "Result run",
+    "easgd.report.write": "write_report",
     "easgd.schedules": "decay",
     "easgd.worker.attach": "attach",
     "easgd.worker.worker": "Worker",
@@ -74,6 +76,7 @@ __all__ = [
     "run",
     "simulate",
     "theory",
+    "write_report",
 ]
 
 

@@ -95,15 +95,39 @@ class Breakdown:
         return f"{self.compute:.4g}/{self.data:.4g}/{self.communication:.4g}"
 
 
+class Totals:
+    """Running sums over steps, so that records of any length are added up without being held."""
+
+    def __init__(self) -> None:
+        self.workers: set[int] = set()
+        self.steps = 0
+        self.compute = self.data = self.communication = self.waiting = 0.0
+
+    def add(self, step: Step) -> None:
+        """Count one step."""
+        self.workers.add(step.worker)
+        self.steps += 1
+        self.compute += step.compute
+        self.data += step.data
+        self.communication += step.communication
+        self.waiting += step.waiting
+
+    def breakdown(self) -> Breakdown:
+        """Return the mean over the workers that were seen."""
+        workers = len(self.workers) or 1
+        return Breakdown(
+            steps=self.steps // workers,
+            compute=self.compute / workers,
+            data=self.data / workers,
+            communication=(self.communication + self.waiting) / workers,
+            waiting=self.waiting / workers,
+        )
+
+
 def breakdown(records: Iterable[Record], worker: int | None = None) -> Breakdown:
     """Sum the time of one worker, or the mean over workers, as in the paper's table of the wallclock time."""
-    chosen = [r for r in records if isinstance(r, Step) and (worker is None or r.worker == worker)]
-    workers = len({r.worker for r in chosen}) or 1
-    waiting = sum(r.waiting for r in chosen) / workers
-    return Breakdown(
-        steps=len(chosen) // workers,
-        compute=sum(r.compute for r in chosen) / workers,
-        data=sum(r.data for r in chosen) / workers,
-        communication=sum(r.communication for r in chosen) / workers + waiting,
-        waiting=waiting,
-    )
+    totals = Totals()
+    for record in records:
+        if isinstance(record, Step) and (worker is None or record.worker == worker):
+            totals.add(record)
+    return totals.breakdown()

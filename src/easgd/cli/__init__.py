@@ -15,6 +15,7 @@ from easgd.errors import SettingError, unknown
 COMMANDS = {
     "train": ("easgd.cli.train", "train one method, measure its center, leave a run folder"),
     "launch": ("easgd.cli.launch", "train a script on several processes of this machine, or join a running training"),
+    "report": ("easgd.cli.report", "runs into a page, figures and tables: curves, time to an error, speed-ups"),
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),
     "bench": ("easgd.cli.bench", "measure this machine: ratios to a physical limit or to the plain alternative"),

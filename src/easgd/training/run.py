@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("time", "steps", "version", "bytes", "train_loss", "test_loss", "test_error")
 Curve = npt.NDArray[np.float64]
+
+
+def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+    """Turn evaluations into one array per column; what was not measured is NaN."""
+    return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in COLUMNS}
 
 
 class Run:
@@ -53,8 +58,7 @@ class Run:
 
     def curves(self) -> dict[str, Curve]:
         """Time, steps, center updates, bytes, training loss, test loss and test error as arrays."""
-        rows = self.evaluations
-        return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in COLUMNS}
+        return curves_of(self.evaluations)
 
     def frame(self) -> Any:
         """The curves as a pandas DataFrame, where pandas is installed."""

@@ -1,0 +1,152 @@
+"""One run as the report sees it: everything its folder still tells, and a note on everything that is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from easgd.errors import SettingError, refuse
+from easgd.records import read_records
+from easgd.report.scan import Scan
+from easgd.training.config import FIELDS, NAMES, Config
+from easgd.training.folder import RunFolder, read_json, read_lines
+from easgd.training.run import COLUMNS, Curve, curves_of
+from easgd.training.select import Choice, choose
+
+MARKS = ("config.json", "evaluations.jsonl")
+"""A folder that holds one of these is a run, or what is left of one."""
+
+
+class Entry:
+    """A run folder, read with patience."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.folder, self.name = RunFolder(path), name
+        self.notes: list[str] = []
+        self.settings: Config | None = self._settings()
+        self.environment = self._small("environment.json")
+        self.status = self._small("status.json")
+        self.curves: dict[str, Curve] = self._curves()
+
+    @property
+    def config(self) -> Config:
+        """The settings of a run that has them."""
+        assert self.settings is not None
+        return self.settings
+
+    @property
+    def label(self) -> str:
+        """Method, p and τ; the folder's name where the settings are lost."""
+        return self.name if self.settings is None else self.settings.label
+
+    @property
+    def state(self) -> str:
+        """Finished, interrupted, failed, running; a killed run still says "running"."""
+        return str(self.status.get("state", "unknown"))
+
+    @property
+    def best(self) -> float:
+        """The smallest test error; infinite if none was measured."""
+        return float(np.nanmin(self.curves["test_error"], initial=math.inf))
+
+    @property
+    def virtual(self) -> bool | None:
+        """Whether its time is virtual; None if nobody knows."""
+        return None if self.settings is None else self.settings.engine == "simulate"
+
+    @cached_property
+    def scan(self) -> Scan:
+        """What its records say; read when first asked for."""
+        found = Scan(read_records(self.folder.path))
+        if not found.steps:
+            self.notes.append("no records of steps: no time breakdown, distance or staleness")
+        return found
+
+    def _small(self, name: str) -> dict[str, Any]:
+        data = read_json(self.folder.path / name)
+        if data is None:
+            self.notes.append(f"{name} is {'broken' if (self.folder.path / name).exists() else 'missing'}")
+        return data or {}
+
+    def _settings(self) -> Config | None:
+        path = self.folder.path / "config.json"
+        try:
+            return Config.load(path)
+        except SettingError as error:
+            data = read_json(path)
+            self.notes.append("config.json is missing" if not path.exists() else f"config.json: {error}")
+        # A folder of another version may have settings that this one does not know: the others still hold.
+        try:
+            known = {k: v for k, v in (data or {}).items() if k in FIELDS}
+            return Config.from_dict(known) if "method" in known else None
+        except SettingError:
+            return None
+
+    def _curves(self) -> dict[str, Curve]:
+        path = self.folder.evaluations_path
+        if not path.exists():
+            self.notes.append("evaluations.jsonl is missing: no curves")
+            return curves_of([])
+        rows = [row for row in read_lines(path) if _is_evaluation(row)]
+        with open(path, "rb") as file:
+            lines = sum(1 for line in file if line.strip())
+        if lines > len(rows):
+            self.notes.append(f"evaluations.jsonl: {lines - len(rows)} of {lines} lines cannot be read")
+        if not lines:
+            self.notes.append("nothing has been evaluated yet")
+        return curves_of(sorted(rows, key=lambda row: float(row["time"])))
+
+
+def _is_evaluation(row: dict[str, Any]) -> bool:
+    values = [row.get(name) for name in COLUMNS]
+    return row.get("time") is not None and all(v is None or isinstance(v, int | float) for v in values)
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """Return the run folders at and below the paths, each once, in a stable order."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise refuse("run", path, "no such folder", "give folders of runs or comparisons")
+        below = sorted({mark.parent for name in MARKS for mark in path.rglob(name)})
+        if not below:
+            remedy = "give the folder of `easgd train --out` or `easgd compare --out`"
+            raise refuse("run", path, "it holds no runs", remedy)
+        found |= dict.fromkeys(below)
+    return list(found)
+
+
+def load(paths: Sequence[Path]) -> list[Entry]:
+    """Read every run at and below the paths; runs are named by what tells their folders apart."""
+    folders = find(paths)
+    resolved = [folder.resolve() for folder in folders]
+    unique = list(dict.fromkeys(resolved))
+    common = Path(*_common([folder.parts[:-1] for folder in unique]))
+    return [Entry(folder, str(folder.relative_to(common))) for folder in unique]
+
+
+def _common(parts: Sequence[tuple[str, ...]]) -> list[str]:
+    shared = []
+    for column in zip(*parts, strict=False):
+        if len(set(column)) > 1:
+            break
+        shared.append(column[0])
+    return shared
+
+
+def methods(entries: Sequence[Entry], every: bool = False) -> list[Choice[Entry]]:
+    """Select the learning rate of each method; a run without settings stands for itself."""
+    known = sorted(choose([entry for entry in entries if entry.settings is not None], every), key=_rank)
+    lost = [Choice(e.name, None, [e], e.best, {}, None) for e in entries if e.settings is None]
+    return [*known, *lost]
+
+
+def _rank(choice: Choice[Entry]) -> tuple[Any, ...]:
+    """Sequential methods first, then the paper's order, then by p, τ and η: the same runs, the same colours."""
+    config = choice.runs[0].config
+    return not choice.sequential, NAMES.index(config.method), config.workers or 0, config.period or 0, config.lr or 0.0

@@ -1,0 +1,61 @@
+"""How a method looks everywhere: one colour and one dash, the same in the page and in the printed figures."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from easgd.report.entry import Entry
+from easgd.training.select import Choice
+
+# Okabe and Ito's palette for colour-blind eyes, without its yellow, which white paper swallows.
+COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+# plotly's dash, as lengths in pixels; () is a whole line.
+DASHES: tuple[tuple[int, ...], ...] = ((), (9, 4), (3, 3), (9, 3, 3, 3), (15, 4), (9, 3, 3, 3, 3, 3))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and dash of one method's lines."""
+
+    colour: str
+    dash: tuple[int, ...]
+
+    @property
+    def plotly(self) -> str:
+        """The dash in plotly's words."""
+        return ",".join(f"{length}px" for length in self.dash) if self.dash else "solid"
+
+    @property
+    def matplotlib(self) -> str | tuple[float, tuple[float, ...]]:
+        """The dash in matplotlib's: multiples of the line's width."""
+        return (0.0, tuple(length / 2.5 for length in self.dash)) if self.dash else "-"
+
+
+def looks(choices: Sequence[Choice[Entry]]) -> list[Look]:
+    """Give every method its look.
+
+    Few methods differ in colour and dash. Where there are more than colours, a colour means a method and a dash means
+    one of its settings (τ, p, …), in lighter shades when the dashes are used up.
+    """
+    if len(choices) <= len(COLOURS):
+        return [Look(COLOURS[i], DASHES[i % len(DASHES)]) for i in range(len(choices))]
+    names: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    result = []
+    for choice in choices:
+        name = choice.label if choice.config is None else choice.config.method
+        colour = COLOURS[names.setdefault(name, len(names)) % len(COLOURS)]
+        variant = seen.get(name, 0)
+        seen[name] = variant + 1
+        result.append(Look(_lighter(colour, variant // len(DASHES)), DASHES[variant % len(DASHES)]))
+    return result
+
+
+def _lighter(colour: str, times: int) -> str:
+    """Move a colour a quarter of the way to white, this many times, but never beyond what paper shows."""
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
+    light = min(light + 0.25 * times * (0.75 - light), 0.72) if times else light
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, light, strength))

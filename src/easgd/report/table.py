@@ -1,0 +1,66 @@
+"""A table of the report. A cell has a value, which the CSV file gets, and a text, which people get."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Cell = tuple[Any, str]
+
+
+@dataclass
+class Table:
+    """Rows of cells under names; `name` is the CSV file's."""
+
+    name: str
+    title: str
+    columns: list[tuple[str, str]]
+    """(name in the file, name for people)"""
+    rows: list[list[Cell]]
+    note: str = ""
+    file: tuple[list[str], list[list[Any]]] | None = None
+    """names and rows of the CSV file, where it has another form than what people see"""
+
+    def write(self, folder: Path) -> Path:
+        """Write the values as CSV."""
+        path = folder / f"{self.name}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            names, rows = self.file or (
+                [name for name, _ in self.columns], [[value for value, _ in row] for row in self.rows]
+            )  # fmt: skip
+            writer.writerow(names)
+            writer.writerows([plain(value) for value in row] for row in rows)
+        return path
+
+
+def plain(value: Any) -> Any:
+    """Write numbers with nine digits, and nothing for what is missing or never came."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
+def cell(value: Any, form: str = "", scale: float = 1.0, missing: str = "–") -> Cell:
+    """Make a cell; what is missing or not finite is shown as `missing`."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return value, missing
+    return value, format(value * scale, form) if form else str(value)
+
+
+def percent(value: float) -> Cell:
+    """Make a cell of a share."""
+    return value, f"{100 * value:.2f} %" if math.isfinite(value) else "–"
+
+
+def size(count: float | None) -> Cell:
+    """Make a cell of bytes."""
+    if count is None or not math.isfinite(count):
+        return None, "–"
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return int(count), f"{count / scale:.3g} {unit}"
+    return int(count), f"{count:.0f} B"

@@ -1,0 +1,251 @@
+"""What the report's tables say."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from easgd.report.entry import Entry
+from easgd.report.levels import reached, speedup, time_to
+from easgd.report.model import Model
+from easgd.report.table import Cell, Table, cell, percent, plain, size
+from easgd.training.config import FIELDS
+from easgd.training.select import Choice
+
+PER_STEPS = 400
+"""The paper gives seconds per 400 batches (CIFAR)."""
+
+
+def _setting(choice: Choice[Entry], name: str) -> Any:
+    return getattr(choice.config, name) if choice.config is not None else None
+
+
+def _head(choice: Choice[Entry]) -> list[Cell]:
+    """The cells every table of methods begins with."""
+    period = None if choice.sequential else _setting(choice, "period")
+    return [
+        (choice.label, choice.label),
+        cell(_setting(choice, "workers")),
+        cell(period),
+        cell(choice.lr, "g"),
+    ]
+
+
+LEVEL = ["level", "seconds", "seeds_reached", "seeds", "speedup", "lower_bound", "against"]
+HEAD = [("method", "method"), ("workers", "p"), ("period", "τ"), ("lr", "η")]
+
+
+def best(model: Model) -> Table:
+    """The smallest test error of every method."""
+    several = any(len(choice.runs) > 1 for choice in model.choices)
+    columns = [
+        *HEAD, ("seeds", "seeds"), ("best_error", "best error"), *([("lowest_error", "lowest seed")] * several),
+        ("best_seconds", f"at [{model.unit}]"), ("final_error", "last error"), ("state", "state"),
+    ]  # fmt: skip
+    rows = []
+    for choice in sorted(model.choices, key=lambda c: c.score):
+        at = max(reached(entry, entry.best) for entry in choice.runs)
+        lowest = min(entry.best for entry in choice.runs)
+        final = [float(e.curves["test_error"][-1]) for e in choice.runs if len(e.curves["test_error"])]
+        states = ", ".join(sorted({entry.state for entry in choice.runs}))
+        rows.append(
+            [
+                *_head(choice), cell(len(choice.runs)), percent(choice.score), *([percent(lowest)] * several),
+                (at, model.show_time(at)), percent(sum(final) / len(final) if final else math.nan), (states, states),
+            ]
+        )  # fmt: skip
+    note = "Test error of the center: the mean over the seeds of each run's smallest. η is the rate with the smallest."
+    return Table("best-errors", "Best test error", columns, rows, note)
+
+
+def times(model: Model) -> Table:
+    """Time to each level, with the speed-up beside it; the file has one row per method and level."""
+    columns = [("method", "method")]
+    for level in model.levels:
+        name = f"{100 * level:.3g} %"
+        columns += [(f"seconds_to_{name}", f"to {name} [{model.unit}]"), (f"speedup_at_{name}", "speed-up")]
+    rows: list[list[Cell]] = []
+    lines: list[list[Any]] = []
+    for choice in model.choices:
+        head = _head(choice)
+        row = head[:1]
+        for level in model.levels:
+            time, gain = time_to(choice, level), speedup(choice, level, model.against)
+            hits = sum(math.isfinite(reached(entry, level)) for entry in choice.runs)
+            some = f" ({hits} of {len(choice.runs)})" if 0 < hits < len(choice.runs) else ""
+            row.append((time, ("never reached" if math.isinf(time) else model.show_time(time)) + some))
+            row.append((gain.factor if gain else None, str(gain) if gain else "–"))
+            numbers = (gain.factor, int(gain.bound), gain.against) if gain else (None, None, None)
+            lines.append([*(value for value, _ in head), level, time, hits, len(choice.runs), *numbers])
+        rows.append(row)
+    names = [
+        *(name for name, _ in HEAD),
+        *["level", "seconds", "seeds_reached", "seeds", "speedup", "lower_bound", "against"],
+    ]
+    return Table("time-to-error", "Time to a test error", columns, rows, _against(model), (names, lines))
+
+
+def _against(model: Model) -> str:
+    if not model.against:
+        return "No method with one worker is among the runs, so there are no speed-ups; --baseline names another."
+    names = ", ".join(choice.label for choice in model.against)
+    which = f"the fastest of {names}" if len(model.against) > 1 else names
+    return (
+        f"Median over the seeds. Speed-ups are against {which} at the same level; “>” where it was watched but "
+        "never got there."
+    )
+
+
+def rates(model: Model) -> Table | None:
+    """Best error of every learning rate that was tried."""
+    tried = [(c, lr, score) for c in model.choices for lr, score in c.tried.items()]
+    if all(len(choice.tried) < 2 for choice in model.choices):
+        return None
+    rows: list[list[Cell]] = [
+        [(c.label, c.label), cell(lr, "g"), percent(score), (int(lr == c.lr), "chosen" if lr == c.lr else "")]
+        for c, lr, score in tried
+    ]
+    columns = [("method", "method"), ("lr", "η"), ("best_error", "best error"), ("chosen", "")]
+    return Table("learning-rates", "Learning rates tried", columns, rows)
+
+
+def breakdowns(model: Model) -> Table | None:
+    """Where the time went, in the paper's form."""
+    rows = []
+    for choice in model.choices:
+        for entry in choice.runs[:1]:
+            split = entry.scan.breakdown
+            if not split.steps:
+                continue
+            whole = split.compute + split.data + split.communication
+            per = PER_STEPS / split.steps
+            form = "/".join(f"{part * per:.3g}" for part in (split.compute, split.data, split.communication))
+            rows.append(
+                [
+                    *_head(choice), cell(split.steps), cell(split.compute, ".4g"), cell(split.data, ".4g"),
+                    cell(split.communication, ".4g"), cell(split.waiting, ".4g"), (form, form),
+                    percent(split.communication / whole if whole else math.nan),
+                ]
+            )  # fmt: skip
+    columns = [
+        *HEAD, ("steps", "steps"), ("compute", "compute [s]"), ("data", "data [s]"),
+        ("communication", "comm. [s]"), ("waiting", "waiting [s]"),
+        (f"per_{PER_STEPS}_steps", f"per {PER_STEPS} steps [s]"), ("communication_share", "comm. share"),
+    ]  # fmt: skip
+    note = (
+        "Means over the workers of a method's first seed. Communication is what could not be hidden behind the "
+        f"gradient and includes waiting for others; the last but one column is compute/data/communication in seconds "
+        f"per {PER_STEPS} steps, as in the paper's table."
+    )
+    return Table("time-breakdown", "Where the time went", columns, rows, note) if rows else None
+
+
+def traffic(model: Model) -> Table | None:
+    """What was sent, and how far the workers were from the center."""
+    rows = []
+    for choice in model.choices:
+        scan = choice.runs[0].scan
+        if not scan.steps:
+            continue
+        staleness, distance = scan.staleness.points()[1], scan.distance.points()[1]
+        mean = sum(staleness) / len(staleness) if staleness else None
+        rows.append(
+            [
+                *_head(choice), size(scan.bytes), size(scan.bytes / scan.steps), cell(scan.exchanges),
+                cell(mean, ".2f"), cell(distance[-1] if distance else None, ".3g"),
+            ]
+        )  # fmt: skip
+    columns = [
+        *HEAD, ("bytes", "bytes"), ("bytes_per_step", "per step"), ("exchanges", "exchanges"),
+        ("staleness", "mean staleness"), ("distance", "last distance"),
+    ]  # fmt: skip
+    return Table("traffic", "Exchanges", columns, rows, "A method's first seed.") if rows else None
+
+
+def events(model: Model) -> Table | None:
+    """Deaths, joins, refused exchanges: everything the workers recorded that is not a step."""
+    rows: list[list[Cell]] = [
+        [
+            (entry.name, entry.name), (event.event, event.event), cell(event.time, ".2f"),
+            cell(event.worker), (event.detail, event.detail),
+        ]
+        for entry in model.entries for event in entry.scan.events
+    ]  # fmt: skip
+    columns = [("run", "run"), ("event", "event"), ("time", "time [s]"), ("worker", "worker"), ("detail", "detail")]
+    return Table("events", "Events", columns, rows) if rows else None
+
+
+def runs(model: Model) -> Table:
+    """Every run, with what is missing in its folder."""
+    rows = []
+    for entry in model.entries:
+        time = entry.curves["time"]
+        reason = str(entry.status.get("reason") or "")
+        notes = "; ".join([*([reason] if reason else []), *entry.notes])
+        lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else (None, None)
+        last = float(time[-1]) if len(time) else math.nan
+        rows.append(
+            [
+                (entry.name, entry.name), (entry.label, entry.label), cell(lr, "g"), cell(seed),
+                (entry.state, entry.state), cell(len(time)), (last, "–" if math.isnan(last) else model.show_time(last)),
+                percent(entry.best), (notes, notes),
+            ]
+        )  # fmt: skip
+    columns = [
+        ("run", "run"), ("method", "method"), ("lr", "η"), ("seed", "seed"), ("state", "state"),
+        ("evaluations", "evaluations"), ("seconds", f"until [{model.unit}]"), ("best_error", "best error"),
+        ("notes", "notes"),
+    ]  # fmt: skip
+    return Table("runs", "Runs", columns, rows, "A run that was killed still says “running”.")
+
+
+def settings(model: Model) -> Table:
+    """The settings: one row each, a column per method; what is the same everywhere is written once."""
+    known = [choice for choice in model.choices if choice.config is not None]
+    rows = []
+    for name in FIELDS:
+        values = ["" if (v := _setting(choice, name)) is None else f"{v:g}" if isinstance(v, float) else str(v)
+                  for choice in known]  # fmt: skip
+        if not any(values):
+            continue
+        same = len(set(values)) == 1
+        rows.append([(name, name), *((v, "″" if same and i else v) for i, v in enumerate(values))])
+    return Table("settings", "Settings", [("setting", "setting"), *((c.label, c.label) for c in known)], rows)
+
+
+def environments(model: Model) -> Table | None:
+    """The machines and versions, one row per kind."""
+    names = ("easgd", "torch", "python", "platform", "cpus", "git")
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for entry in model.entries:
+        if entry.environment:
+            kinds.setdefault(tuple(str(entry.environment.get(name, "–")) for name in names), []).append(entry.name)
+    rows: list[list[Cell]] = [[*((v, v) for v in kind), (len(of), str(len(of)))] for kind, of in kinds.items()]
+    return Table("environment", "Environment", [*((n, n) for n in names), ("runs", "runs")], rows) if rows else None
+
+
+MAKERS: Sequence[Callable[[Model], Table | None]] = (
+    times, best, rates, breakdowns, traffic, events, runs, settings, environments,
+)  # fmt: skip
+
+
+def make_all(model: Model) -> dict[str, Table]:
+    """Return every table that has something to say, by its name."""
+    made = (maker(model) for maker in MAKERS)
+    return {table.name: table for table in made if table is not None}
+
+
+def write_curves(model: Model, folder: Path) -> Path:
+    """Write every point of every run."""
+    path = folder / "curves.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["run", "method", "lr", "seed", *next(iter(model.entries)).curves])
+        for entry in model.entries:
+            lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
+            for values in zip(*entry.curves.values(), strict=True):
+                writer.writerow([entry.name, entry.label, lr, seed, *(plain(float(value)) for value in values)])
+    return path

@@ -1,0 +1,57 @@
+"""A report on disk: the page, the figures for print, the numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from easgd.errors import refuse
+from easgd.report.figures import write_figures
+from easgd.report.model import Model, build
+from easgd.report.page import make_page
+from easgd.report.scales import check_scale
+from easgd.report.tables import make_all, write_curves
+
+StrPath = str | os.PathLike[str]
+
+
+def write_report(
+    paths: StrPath | Sequence[StrPath],
+    out: StrPath | None = None,
+    *,
+    levels: Sequence[float] | None = None,
+    baseline: str | None = None,
+    every: bool = False,
+    scale: str = "auto",
+) -> Path:
+    """Report on runs; return the path of the page.
+
+    Args:
+        paths: folders of runs or of comparisons; every run below them is read.
+        out: folder to write into; by default `report` in the first path.
+        levels: test errors for the time-to-error table, such as (0.25, 0.21); chosen from the runs if not given.
+        baseline: the method that speed-ups are against; by default the fastest with one worker, at each level.
+        every: draw every learning rate, not only the best one of each method.
+        scale: of the curves: "linear", "log", or "auto".
+    """
+    folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    check_scale(scale)
+    model = build(folders, levels, baseline, every)
+    return write_model(model, Path(out) if out is not None else folders[0] / "report", scale)
+
+
+def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
+    """Write a report that has been worked out."""
+    tables = make_all(model)
+    page = make_page(model, tables, scale)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "index.html").write_text(page, encoding="utf-8")
+        for table in tables.values():
+            table.write(out)
+        write_curves(model, out)
+        write_figures(model, out, scale)
+    except OSError as error:
+        raise refuse("out", out, f"cannot be written ({error.strerror})", "choose another folder with --out") from error
+    return out / "index.html"
