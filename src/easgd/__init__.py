@@ -30,7 +30,10 @@ if TYPE_CHECKING:
         averaged,
     )
     from easgd.report.write import write_report
-    from easgd.schedules import decay
+    from easgd.schedules import Stagnation, decay
+    from easgd.training.config import Config
+    from easgd.training.run import Run
+    from easgd.training.train import resume, train
     from easgd.worker.attach import attach
     from easgd.worker.worker import Worker
 
@@ -42,7 +45,10 @@ _HOMES = {
     "easgd.errors": "NonFiniteError SettingError",
     "easgd.engines.local.run": "Result run",
     "easgd.report.write": "write_report",
-    "easgd.schedules": "decay",
+    "easgd.schedules": "Stagnation decay",
+    "easgd.training.config": "Config",
+    "easgd.training.run": "Run",
+    "easgd.training.train": "resume train",
     "easgd.worker.attach": "attach",
     "easgd.worker.worker": "Worker",
 }
@@ -57,6 +63,7 @@ __all__ = [
     "MVASGD",
     "SGD",
     "ADownpour",
+    "Config",
     "CostModel",
     "Downpour",
     "Fault",
@@ -66,16 +73,20 @@ __all__ = [
     "ModelGradient",
     "NonFiniteError",
     "Result",
+    "Run",
     "SettingError",
     "Simulation",
+    "Stagnation",
     "Trajectory",
     "Worker",
     "attach",
     "averaged",
     "decay",
+    "resume",
     "run",
     "simulate",
     "theory",
+    "train",
     "write_report",
 ]
 

@@ -59,7 +59,7 @@ class Stagnation(torch.optim.lr_scheduler.LRScheduler):
             self.drops += 1
         self.best = min(self.best, mean)
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | torch.Tensor]:
         """The rate after the drops so far."""
         factor = 1.0 if self.drops == 0 else 0.2 * 0.5 ** (self.drops - 1)
         return [float(base) * factor for base in self.base_lrs]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ RANKS, STRIPES_MOST = 1024, 64
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
 # words: counters, then one word per rank three times over, then one per stripe
-VERSION, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED = range(7)
+VERSION, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
 STATES, INCARNATIONS, ARRIVED, STRIPE_VERSIONS = 64, 64 + RANKS, 64 + 2 * RANKS, 64 + 3 * RANKS
 BYTES = -(-8 * (STRIPE_VERSIONS + STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
 
@@ -45,6 +46,16 @@ class Control:
         """Hold the control lock."""
         with self.locks.threads, self.locks.hold(CONTROL):
             yield
+
+    def begin(self, elapsed: float) -> float:
+        """The moment at which training began, on the machine's monotonic clock; the first to ask decides.
+
+        A resumed run has `elapsed` seconds behind it.
+        """
+        with self.changing():
+            if not self.words[ORIGIN]:
+                self.words[ORIGIN] = int(1e9 * (time.monotonic() - elapsed))
+        return self.words[ORIGIN] / 1e9
 
     def enter(self, rank: int, incarnation: int) -> None:
         """A worker joins."""
@@ -85,6 +96,13 @@ class Control:
 
     def _count(self) -> None:
         self.words[LIVING] = len(self.joined())
+
+
+def origin(folder: str | os.PathLike[str]) -> float | None:
+    """The moment at which the training in `folder` began, if it has."""
+    if not Control.exists(Path(folder)):
+        return None
+    return Control(Path(folder)).words[ORIGIN] / 1e9 or None
 
 
 def bury(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:

@@ -13,6 +13,7 @@ import itertools
 import json
 import mmap
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from easgd.center.control import BYTES, CENTER, HEADER, Control
+from easgd.center.control import BYTES, CENTER, HEADER, STRIPE_VERSIONS, STRIPES_MOST, VERSION, Control
 from easgd.errors import SettingError
 
 _PAGE = mmap.PAGESIZE
@@ -120,8 +121,16 @@ class Segment:
         self.bounds = [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
 
     @staticmethod
-    def create(folder: Path, method: str, layout: Layout, slots: dict[str, Tensor]) -> None:
-        """Lay out the file and fill it; the header comes last, so that whoever sees it sees a whole segment."""
+    def create(
+        folder: Path, method: str, layout: Layout, slots: dict[str, Tensor], saved: dict[str, Any] | None = None
+    ) -> None:
+        """Lay out the file and fill it; the header comes last, so that whoever sees it sees a whole segment.
+
+        `saved` is a center to go on from: its "slots" and its "version".
+        """
+        if saved is not None:
+            _check_saved(saved, slots)
+            slots = saved["slots"]
         n, names = layout.size, [*slots, "sum"]
         size = BYTES + len(names) * _slot_bytes(n)
         with open(folder / CENTER, "wb") as file:
@@ -136,6 +145,10 @@ class Segment:
             for i, vector in enumerate(slots.values()):
                 file.seek(BYTES + i * _slot_bytes(n))
                 file.write(vector.to(torch.float32).contiguous().numpy().data)
+            if saved is not None:
+                for word, value in ((VERSION, saved["version"]), *_stripe_words(saved["version"])):
+                    file.seek(8 * word)
+                    file.write(int(value).to_bytes(8, sys.byteorder, signed=True))
         header = {"method": method, "layout": layout.as_json(), "slots": names, "stripes": stripes_for(n)}
         scratch = folder / f"{HEADER}.tmp"
         scratch.write_text(json.dumps(header))
@@ -151,6 +164,18 @@ class Segment:
             raise SettingError(
                 f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others"
             )
+
+
+def _stripe_words(version: int) -> list[tuple[int, int]]:
+    """The clocks of all stripes: between two exchanges they equal the master's."""
+    return [(STRIPE_VERSIONS + s, version) for s in range(STRIPES_MOST)]
+
+
+def _check_saved(saved: dict[str, Any], slots: dict[str, Tensor]) -> None:
+    mine = {name: vector.numel() for name, vector in slots.items()}
+    theirs = {name: vector.numel() for name, vector in saved["slots"].items()}
+    if mine != theirs:
+        raise SettingError(f"the saved center has {theirs}, this method and model need {mine}; resume with the same")
 
 
 def _slot_bytes(n: int) -> int:

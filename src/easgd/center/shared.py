@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -54,12 +55,15 @@ _MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: re
 class SharedCenter:
     """One worker's door to the center of its run."""
 
-    def __init__(self, folder: Path, method: Method, start: Tensor, layout: Layout, rank: int, launched: int) -> None:
+    def __init__(
+        self, folder: Path, method: Method, start: Tensor, layout: Layout, rank: int, launched: int,
+        saved: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.folder, self.method, self.rank, self.launched = folder, method, rank, launched
         self.locks = RecordLocks.of(folder / LOCKS)
         with self.locks.threads, self.locks.hold(CONTROL):
             if not Control.exists(folder):
-                Segment.create(folder, repr(method), layout, method.center_slots(start))
+                Segment.create(folder, repr(method), layout, method.center_slots(start), saved)
             self.segment = Segment(folder)
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), layout)

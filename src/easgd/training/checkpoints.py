@@ -66,9 +66,13 @@ class Checkpoints:
         why = (error.strerror or str(error)).lower()
         print(f"easgd: warning: no checkpoint {number} in {self.folder} ({why}); {kept}; going on", file=sys.stderr)
 
-    def load(self) -> dict[str, dict[str, Any]] | None:
-        """The parts of the newest checkpoint that is undamaged; None if there is none at all."""
-        self.clean()
+    def load(self, *, clean: bool = True) -> dict[str, dict[str, Any]] | None:
+        """The parts of the newest checkpoint that is undamaged; None if there is none at all.
+
+        Whoever owns the run also cleans up what a killed writer left.
+        """
+        if clean:
+            self.clean()
         found = self.whole()
         for path in found:
             try:
@@ -81,7 +85,7 @@ class Checkpoints:
 
     def clean(self) -> None:
         """Remove what a killed writer left."""
-        for path in self.folder.glob(".[0-9]*"):
+        for path in self.folder.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -18,13 +18,10 @@ from easgd.training.checkpoints import Checkpoints, LineFile
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder
 from easgd.training.gradient import TaskGradient
+from easgd.training.grid import Grid
 from easgd.training.monitor import Monitor
 from easgd.training.task import Task
 from easgd.training.view import View
-
-EVALUATIONS = 40
-GRID_SECONDS = 10.0
-"""Between two evaluations, where only the test error ends a run."""
 
 
 class Simulated:
@@ -45,7 +42,8 @@ class Simulated:
         self.vector, _ = pack(self.template)
         self.records = LineFile(folder.path / "records-simulate.jsonl")
         self.evaluations = LineFile(folder.evaluations_path)
-        self.measured, self.last_measured, self.last_error = 0, -1, 1.0
+        self.grid = Grid.of(config, self.task.most_steps)
+        self.point, self.last_measured, self.last_error = -1, -1, 1.0
         self.seconds = 0.0
         self.stop_requested = False
 
@@ -59,7 +57,7 @@ class Simulated:
         """Train until the budget is used up or somebody asks to stop; return state and reason."""
         began = time.monotonic() - self.seconds
         saved = self.seconds
-        if not self.measured:
+        if self.point < 0:
             self._measure()
         while (reason := self.over()) is None:
             if self.stop_requested:
@@ -68,7 +66,7 @@ class Simulated:
                 return "interrupted", "stopped on request"
             if not self.sim.run(1):
                 return "failed", "no worker is left"
-            if self._due():
+            if self.grid.point(self.sim.time, self.monitor.steps) > self.point:
                 self._measure()
             self.seconds = time.monotonic() - began
             self.view.progress(self.progress(), self.monitor, self.seconds)
@@ -99,21 +97,13 @@ class Simulated:
 
     # measuring -------------------------------------------------------------------------------------------------
 
-    def _due(self) -> bool:
-        """Whether the next point of the grid is reached: of virtual time, or of steps where no time is set."""
-        if self.config.evaluate_every is not None:
-            return self.sim.time >= self.measured * self.config.evaluate_every
-        if self.task.most_steps == float("inf"):
-            return self.sim.time >= self.measured * GRID_SECONDS
-        return self.monitor.steps >= self.measured * self.task.most_steps / EVALUATIONS
-
     def _measure(self) -> None:
         row = {
             "time": self.sim.time, "steps": self.monitor.steps, "version": self.sim.center.version,
             "bytes": self.monitor.bytes, **self.task.measure(self.center()),
         }  # fmt: skip
         self.last_error, self.last_measured = row["test_error"], self.sim.ticks
-        self.measured += 1
+        self.point = self.grid.point(self.sim.time, self.monitor.steps)
         self.evaluations.write(json.dumps(row))
         self.evaluations.position()
         self.records.position()
@@ -130,7 +120,7 @@ class Simulated:
         """Write a checkpoint: the simulation, the sums of the monitor, and how long the files are."""
         progress = {
             "seconds": self.seconds,
-            "measured": self.measured,
+            "point": self.point,
             "last_measured": self.last_measured,
             "last_error": self.last_error,
             "monitor": self.monitor.state_dict(),
@@ -149,7 +139,7 @@ class Simulated:
         progress = parts["progress"]
         self.sim.load_state_dict(parts["simulation"])
         self.monitor.load_state_dict(progress["monitor"])
-        self.seconds, self.measured = progress["seconds"], progress["measured"]
+        self.seconds, self.point = progress["seconds"], progress["point"]
         self.last_measured, self.last_error = progress["last_measured"], progress["last_error"]
         return True
 

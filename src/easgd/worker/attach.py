@@ -5,6 +5,8 @@ It checks what it is given and finds the worker's place; `easgd.worker.worker` i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -26,6 +28,7 @@ def attach(
     deadline: float = 600.0,
     seed: int = 0,
     curvature: float | None = None,
+    saved: dict[str, Any] | None = None,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -42,6 +45,7 @@ def attach(
         seed: of the order in which `shard` reads the data.
         curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
             unstable there are warned of at the start. Without it, only what is unstable at any curvature is.
+        saved: a center to go on from, {"slots": …, "version": …}, instead of the first worker's parameters.
 
     Returns:
         The `Worker`.
@@ -54,5 +58,5 @@ def attach(
     check_optimizer(optimizer, method)
     return Worker(
         model, optimizer, method, Place.from_environment(), buffers=buffers, nonfinite=nonfinite, overlap=overlap,
-        deadline=deadline, seed=seed, curvature=curvature,
+        deadline=deadline, seed=seed, curvature=curvature, saved=saved,
     )  # fmt: skip

@@ -24,6 +24,7 @@ class Place:
         out: the folder for records; None for none.
         schedule: "async", "sync" or "round-robin"; None leaves it to the method.
         origin: the run's first moment on the machine's monotonic clock, so that all records count from one zero.
+        elapsed: seconds of training that a resumed run has behind it.
     """
 
     rank: int = 0
@@ -33,6 +34,7 @@ class Place:
     out: Path | None = None
     schedule: str | None = None
     origin: float | None = None
+    elapsed: float = 0.0
 
     @staticmethod
     def from_environment(env: Mapping[str, str] = os.environ) -> Place:
@@ -54,4 +56,5 @@ class Place:
             out=Path(env["EASGD_OUT"]) if env.get("EASGD_OUT") else None,
             schedule=schedule,
             origin=float(env["EASGD_ORIGIN"]) if env.get("EASGD_ORIGIN") else None,
+            elapsed=float(env.get("EASGD_ELAPSED", "0")),
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,10 +24,21 @@ class Recorder:
         self.start = now if origin is None else now - (time.monotonic() - origin)
         self.step_began = self._flushed = now
         self.data = self.communication = self.waiting = 0.0
+        self.loss: float | None = None
         self._file: TextIO | None = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-            self._file = open(out / f"records-{rank}-{incarnation}.jsonl", "a")  # noqa: SIM115 - closed in close()
+            self.path = out / f"records-{rank}-{incarnation}.jsonl"
+            self._file = open(self.path, "a")  # noqa: SIM115 - closed in close()
+
+    def begin(self, origin: float) -> None:
+        """Training begins: time counts from `origin`, on the machine's monotonic clock."""
+        self.step_began = time.perf_counter()
+        self.start = self.step_began - (time.monotonic() - origin)
+
+    def now(self) -> float:
+        """Seconds of training so far."""
+        return time.perf_counter() - self.start
 
     def step(self, clock: int, staleness: int | None, distance: float | None, sent: int) -> None:
         """A step has ended."""
@@ -34,25 +47,32 @@ class Recorder:
         self.write(
             Step(
                 self.rank, clock, now - self.start, max(0.0, now - self.step_began - lost), self.data,
-                self.communication, self.waiting, staleness, distance, sent,
+                self.communication, self.waiting, staleness, distance, sent, self.loss,
             )
         )  # fmt: skip
         self.step_began = now
         self.data = self.communication = self.waiting = 0.0
+        self.loss = None
 
     def event(self, kind: str, detail: str = "") -> None:
         """Something remarkable has happened."""
-        self.write(Event(kind, time.perf_counter() - self.start, self.rank, detail))
+        self.write(Event(kind, self.now(), self.rank, detail))
 
     def write(self, record: Record) -> None:
         """Write one line; it reaches the file within half a second, so that a killed worker loses no more."""
         if self._file is None:
             return
-        self._file.write(json.dumps(record.as_dict()) + "\n")
-        now = time.perf_counter()
-        if isinstance(record, Event) or now - self._flushed > FLUSH_SECONDS:
-            self._file.flush()
-            self._flushed = now
+        try:
+            self._file.write(json.dumps(record.as_dict()) + "\n")
+            now = time.perf_counter()
+            if isinstance(record, Event) or now - self._flushed > FLUSH_SECONDS:
+                self._flushed = now
+                self._file.flush()
+        except OSError as error:
+            # A full disk costs the records, not the training.
+            why = (error.strerror or str(error)).lower()
+            print(f"easgd: warning: worker {self.rank} no longer records in {self.path} ({why})", file=sys.stderr)
+            self.close()
 
     def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Pass batches through, counting the time they take as data time."""
@@ -70,5 +90,6 @@ class Recorder:
     def close(self) -> None:
         """Write the rest."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with suppress(OSError):
+                file.close()

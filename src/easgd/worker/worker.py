@@ -49,6 +49,7 @@ class Worker:
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, place: Place, *,
         buffers: Buffers, nonfinite: Policy, overlap: bool, deadline: float, seed: int, curvature: float | None,
+        saved: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if place.run is not None:
             method.check(place.workers, float(optimizer.param_groups[0]["lr"]))
@@ -76,20 +77,22 @@ class Worker:
         self._staleness: int | None = None
         self._distance: float | None = None
         if place.run is not None:
-            self._enter(place)
+            self._enter(place, saved)
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hook(model, optimizer)
 
-    def _enter(self, place: Place) -> None:
+    def _enter(self, place: Place, saved: dict[str, Any] | None) -> None:
         """Find the center, start from its value."""
         assert place.run is not None
         layout = Layout.of(self.tensors)
-        self.home = SharedCenter(place.run, self.method, self.replica.read(), layout, place.rank, place.workers)
+        start = self.replica.read()
+        self.home = SharedCenter(place.run, self.method, start, layout, place.rank, place.workers, saved)
         self.replica.write_(self.home.join(place.incarnation))
         self.loop.slots = self.method.start(self.replica)
         self.loop.incarnation = place.incarnation
         if place.incarnation == 0 and (missing := self.home.gather(GATHER_SECONDS)):
             self.recorder.event("warning", f"{missing} of {place.workers} workers did not come; going on without them")
+        self.recorder.begin(self.home.control.begin(place.elapsed))
         self._seen = self.home.version
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self.recorder.event("join", self.method.describe(place.workers, self.replica.lr))

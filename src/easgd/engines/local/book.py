@@ -11,6 +11,7 @@ import time
 from itertools import count
 from pathlib import Path
 
+from easgd.center.control import origin
 from easgd.engines.local.output import say
 from easgd.errors import SettingError
 from easgd.records import Breakdown, Event, Record, Step, breakdown, read_records
@@ -19,13 +20,14 @@ from easgd.records import Breakdown, Event, Record, Step, breakdown, read_record
 class Book:
     """Where a launcher writes down what happened to its workers."""
 
-    def __init__(self, out: Path, origin: float) -> None:
-        self.path, self.origin = out / "records-launcher.jsonl", origin
+    def __init__(self, out: Path, run: Path, launched: float) -> None:
+        self.path, self.run, self.launched = out / "records-launcher.jsonl", run, launched
         self._warned = False
 
     def write(self, event: str, worker: int | None, detail: str = "") -> None:
         """Append one event. Two launchers may write: a short line appended in one call stays whole."""
-        record = Event(event, round(time.monotonic() - self.origin, 6), worker, detail)
+        zero = origin(self.run) or self.launched  # all records count from the moment at which training began
+        record = Event(event, round(time.monotonic() - zero, 6), worker, detail)
         try:
             with open(self.path, "ab", buffering=0) as file:
                 file.write(json.dumps(record.as_dict()).encode() + b"\n")
@@ -35,11 +37,11 @@ class Book:
             self._warned = True
 
 
-def prepare(out: Path) -> None:
+def prepare(out: Path, *, resumed: bool = False) -> None:
     """Make the folder; move what an earlier run left in it aside, so that records of two runs never mix."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        old = [*out.glob("records-*.jsonl"), *out.glob("logs")]
+        old = [] if resumed else [*out.glob("records-*.jsonl"), *out.glob("logs")]
         if old:
             aside = next(path for k in count(1) if not (path := out / f"earlier-{k}").exists())
             aside.mkdir()

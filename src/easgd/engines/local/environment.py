@@ -26,6 +26,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_INCARNATION": incarnation,
         "EASGD_OUT": run.out,
         "EASGD_ORIGIN": run.description.origin,
+        "EASGD_ELAPSED": run.description.elapsed,
     }
     environment = {"OMP_NUM_THREADS": str(max(1, cores() // world)), **allocator.ENVIRONMENT, **os.environ}
     environment.update({name: str(value) for name, value in own.items()})

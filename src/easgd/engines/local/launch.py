@@ -43,6 +43,7 @@ class Launcher:
         restarts: how often each rank is started again after a death.
         grace: seconds between the first Ctrl-C and SIGKILL.
         inherit: descriptors that the children keep open.
+        resumed: the run goes on from an earlier one, whose records stay where they are.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Launcher:
         restarts: int = 0,
         grace: float = 10.0,
         inherit: Sequence[int] = (),
+        resumed: bool = False,
     ) -> None:
         self.directory, self.target, self.workers = run, target, workers
-        self.restarts, self.grace, self.inherit = restarts, grace, inherit
+        self.restarts, self.grace, self.inherit, self.resumed = restarts, grace, inherit, resumed
         self.exit_codes: dict[int, int] = {}
         self.signal: int | None = None
         """The signal that ended the run early, if one did."""
@@ -76,8 +78,8 @@ class Launcher:
     def run(self) -> int:
         """Start the workers, stay until all have ended, return the exit code."""
         if not self.joins:
-            prepare(self.directory.out)
-        self._book = Book(self.directory.out, self.directory.description.origin)
+            prepare(self.directory.out, resumed=self.resumed)
+        self._book = Book(self.directory.out, self.directory.path, self.directory.description.origin)
         self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
         self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
         with self._signals():

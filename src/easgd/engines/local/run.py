@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from easgd.center.onlooker import Onlooker
 from easgd.engines.local.launch import Launcher
 from easgd.engines.local.remains import final_center, save_center
 from easgd.engines.local.rundir import OwnedRun, clean_stale, new_id
 from easgd.engines.local.settings import check_count, check_schedule
+from easgd.engines.watch import Watch, Watching
 from easgd.errors import SettingError, unknown
 from easgd.records import Breakdown, Record, breakdown, read_records
 
@@ -55,6 +57,8 @@ def run(
     restarts: int = 0,
     schedule: str | None = None,
     out: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+    elapsed: float | None = None,
 ) -> Result:
     """Call fn(*args) in every one of `workers` processes; `easgd.attach` in it finds its place by itself.
 
@@ -66,6 +70,8 @@ def run(
         restarts: how often each worker is started again after a death.
         schedule: "async" (default), "sync" or "round-robin".
         out: folder for logs, records and the center; None keeps them only in the result.
+        watch: is shown the center ten times a second, and when all workers have ended.
+        elapsed: seconds that this run has had before: its records go on from there in `out`.
 
     Returns:
         A `Result`. A worker that fails shows in `exit_codes`; the others go on.
@@ -73,12 +79,16 @@ def run(
     _check(workers, engine, restarts, schedule)
     clean_stale()
     with _parcel(fn, args) as parcel:
-        directory = OwnedRun(new_id("run"), workers, None if out is None else Path(out), schedule=schedule)
+        directory = OwnedRun(
+            new_id("run"), workers, None if out is None else Path(out), schedule=schedule, elapsed=elapsed or 0.0
+        )
         try:
             launcher = Launcher(
-                directory, ["function", str(parcel.fileno())], workers, restarts=restarts, inherit=[parcel.fileno()]
-            )
-            launcher.run()
+                directory, ["function", str(parcel.fileno())], workers, restarts=restarts,
+                inherit=[parcel.fileno()], resumed=elapsed is not None,
+            )  # fmt: skip
+            with Watching(watch, Onlooker(directory.path)):
+                launcher.run()
             center = final_center(directory.path)
             if center is not None and out is not None:
                 save_center(center, directory.out)

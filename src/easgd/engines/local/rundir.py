@@ -40,7 +40,9 @@ class Description:
     schedule: str | None = None
     started: float = field(default_factory=time.time)
     origin: float = field(default_factory=time.monotonic)
-    """The monotonic clock at the start: zero of the time in all records, the same in every process of the machine."""
+    """The monotonic clock at the start: zero of the launcher's time until training begins."""
+    elapsed: float = 0.0
+    """Seconds of training that a resumed run has behind it."""
 
 
 def base() -> Path:
@@ -134,7 +136,10 @@ def new_id(name: str) -> str:
 class OwnedRun:
     """A run directory that this process made, holds and removes."""
 
-    def __init__(self, id_: str, workers: int, out: Path | None, command: str = "", schedule: str | None = None):
+    def __init__(
+        self, id_: str, workers: int, out: Path | None, command: str = "", schedule: str | None = None,
+        elapsed: float = 0.0,
+    ) -> None:  # fmt: skip
         self.id = id_
         with _locked_base() as folder:
             self.path = folder / self.id
@@ -144,7 +149,7 @@ class OwnedRun:
             _OWNED.add(self.path)
             # Whoever wants to keep nothing has logs and records in the run directory, where they go with it.
             self.out = self.path / "out" if out is None else out.absolute()
-            self.description = Description(os.getpid(), workers, str(self.out), command, schedule)
+            self.description = Description(os.getpid(), workers, str(self.out), command, schedule, elapsed=elapsed)
             os.write(self._owner, json.dumps(asdict(self.description)).encode())
 
     @property

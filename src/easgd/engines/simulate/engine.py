@@ -33,7 +33,7 @@ from easgd.worker.stability import refuse_unstable
 
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
-SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler | None]
 
 
 @dataclass(slots=True)
