@@ -42,8 +42,8 @@ class Codec(ABC):
 
     @staticmethod
     def named(name: str | None) -> Codec:
-        """Return the codec "bf16" or "int8"; None is plain float32."""
-        codecs: dict[str | None, type[Codec]] = {None: Float32, "bf16": BFloat16, "int8": Int8}
+        """Return the codec "bf16" or "int8"; None, or "float32", is the plain one."""
+        codecs: dict[str | None, type[Codec]] = {None: Float32, "float32": Float32, "bf16": BFloat16, "int8": Int8}
         if name not in codecs:
             raise unknown("compression", str(name), NAMES)
         return codecs[name]()

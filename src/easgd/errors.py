@@ -19,6 +19,14 @@ class NonFiniteError(ArithmeticError):
     """A worker's variable is no longer finite, and the policy is to raise."""
 
 
+class UnreachableError(ConnectionError):
+    """The center did not answer in time; the exchange is made up for when it does."""
+
+
+class CenterLostError(ConnectionError):
+    """The center has not answered for so long that training on alone has no sense; the weights are on disk."""
+
+
 def refuse(what: str, value: object, bound: str, remedy: str) -> SettingError:
     """Build the one-line error: `what = value`, the bound it breaks, and what to write instead."""
     return SettingError(f"{what} = {value}: {bound}; {remedy}")

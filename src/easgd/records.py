@@ -48,10 +48,15 @@ class Event:
     time: float
     worker: int | None
     detail: str = ""
+    node: str = ""
+    """The machine, where a run has several."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as one line of records.jsonl holds it."""
-        return asdict(self)
+        record = asdict(self)
+        if not self.node:
+            del record["node"]
+        return record
 
 
 Record = Step | Event

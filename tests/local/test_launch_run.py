@@ -122,7 +122,11 @@ def _read(path: Path) -> int | None:
         ({"restarts": -1}, "restarts = -1"),
         ({"schedule": "synk"}, "did you mean 'sync'"),
         ({"engine": "simulate"}, "easgd.simulate"),
-        ({"engine": "ray"}, "not built yet"),
+        ({"shards": 2}, "only engine='ray'"),
+        ({"engine": "ray", "shard": 2}, "did you mean 'shards'"),
+        ({"engine": "ray", "workers": 0}, "workers = 0"),
+        ({"engine": "ray", "address": "nowhere"}, "host:port"),
+        ({"engine": "ray", "compression": "int9"}, "did you mean 'int8'"),
         ({"engine": "lokal"}, "did you mean 'local'"),
         ({"fn": lambda: None}, "top level of a module"),
         ({"args": (open(os.devnull),)}, "cannot be sent to a worker"),  # noqa: SIM115

@@ -129,7 +129,7 @@ class Segment:
         `saved` is a center to go on from: its "slots" and its "version".
         """
         if saved is not None:
-            _check_saved(saved, slots)
+            check_saved(saved, slots)
             slots = saved["slots"]
         n, names = layout.size, [*slots, "sum"]
         size = BYTES + len(names) * _slot_bytes(n)
@@ -159,11 +159,14 @@ class Segment:
         problems = layout.differences(self.layout)
         if method != self.header["method"]:
             problems.append(f"the method is {method} here, {self.header['method']} in the run")
-        if problems:
-            more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-            raise SettingError(
-                f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others"
-            )
+        refuse_misfit(problems)
+
+
+def refuse_misfit(problems: list[str]) -> None:
+    """Refuse a worker that differs from its run, if there is anything to list."""
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise SettingError(f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others")
 
 
 def _stripe_words(version: int) -> list[tuple[int, int]]:
@@ -171,7 +174,8 @@ def _stripe_words(version: int) -> list[tuple[int, int]]:
     return [(STRIPE_VERSIONS + s, version) for s in range(STRIPES_MOST)]
 
 
-def _check_saved(saved: dict[str, Any], slots: dict[str, Tensor]) -> None:
+def check_saved(saved: dict[str, Any], slots: dict[str, Tensor]) -> None:
+    """Refuse a saved center of another method or model."""
     mine = {name: vector.numel() for name, vector in slots.items()}
     theirs = {name: vector.numel() for name, vector in saved["slots"].items()}
     if mine != theirs:

@@ -71,6 +71,8 @@ class SharedCenter:
         self._claim(LIFE_SECONDS)
         self.locked_seconds = 0.0
         self.squares = 0.0
+        self.moved = 0  # nothing crosses a network
+        self.news: list[tuple[str, str]] = []
         self._next_look = 0.0
         self._slots_of = [{n: v[a:b] for n, v in self.segment.slots.items()} for a, b in self.segment.bounds]
         self._segments: list[list[tuple[int, int, int, int]]] | None = None
@@ -96,6 +98,10 @@ class SharedCenter:
                 )
             time.sleep(10 * POLL)
         _MINE.add((self.folder, self.rank))
+
+    def begin(self, elapsed: float) -> float:
+        """The moment at which training began, on this machine's monotonic clock."""
+        return self.control.begin(elapsed)
 
     def gather(self, seconds: float) -> int:
         """Wait until all launched workers have come, so that they start together; return how many are still missing.

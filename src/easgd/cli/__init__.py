@@ -14,7 +14,10 @@ from easgd.errors import SettingError, unknown
 # name -> (module, one line for --help). Order is the order of a user's work.
 COMMANDS = {
     "train": ("easgd.cli.train", "train one method, measure its center, leave a run folder"),
-    "launch": ("easgd.cli.launch", "train a script on several processes of this machine, or join a running training"),
+    "launch": (
+        "easgd.cli.launch",
+        "train a script on several processes, of this machine or a cluster; or join a run",
+    ),
     "report": ("easgd.cli.report", "runs into a page, figures and tables: curves, time to an error, speed-ups"),
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),

@@ -1,4 +1,4 @@
-"""`easgd launch`: train a script on several processes of this machine, or join a training that is under way."""
+"""`easgd launch`: train a script on processes of this machine or a cluster, or join a training that is under way."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from easgd.engines.local.settings import check_count, check_schedule
 from easgd.errors import SettingError, refuse, unknown
 
 USAGE = """usage: easgd launch [-n N] [options] (script.py | -m module) [its arguments …]
+       easgd launch --ray ADDRESS [-n N] [options] (script.py | -m module) [its arguments …]
        easgd launch --join RUN (script.py | -m module) [its arguments …]
        easgd launch --list
 
-Train a script that calls easgd.attach on N processes of this machine, with the center in shared memory.
+Train a script that calls easgd.attach on N processes of this machine, with the center in shared memory, or, with
+--ray, on a cluster.
 
   -n, --workers N      processes to start (4; with --join 1)
   --restarts N         start each worker again up to N times after a death (0)
@@ -31,9 +33,17 @@ Train a script that calls easgd.attach on N processes of this machine, with the 
   --list               show the trainings that are running
   -m MODULE            run a module instead of a script
 
+  --ray ADDRESS        train on a Ray cluster: the host:port of its head, "auto" for the one that this machine is part
+                       of (or, if there is none, one of its own), "local" for one of its own, on this machine alone
+  --compression NAME   what crosses the network: bf16 or int8 (float32)
+  --shards N           processes that share the center (one per machine, 8 at most)
+  --interval SECONDS   between two checkpoints of the center (30)
+  --gpus N             accelerators for each worker (0)
+
 Ctrl-C once stops the workers cleanly; twice kills them. Exit code: 0 if every worker ended with 0.
 example: easgd launch -n 4 --restarts 1 train.py --epochs 10
          easgd launch --join train-4711-a3f0 train.py --epochs 10
+         easgd launch --ray 10.0.0.1:6379 -n 64 --compression int8 train.py --epochs 10
 """
 
 
@@ -47,6 +57,11 @@ class Options:
     out: str | None = None
     grace: float = 10.0
     join: str | None = None
+    ray: str | None = None
+    compression: str | None = None
+    shards: int | None = None
+    interval: float = 30.0
+    gpus: float = 0.0
     help: bool = False
     show: bool = False
     target: list[str] = field(default_factory=list)
@@ -62,6 +77,11 @@ _OPTIONS = {
     "--out": ("out", str),
     "--grace": ("grace", float),
     "--join": ("join", str),
+    "--ray": ("ray", str),
+    "--compression": ("compression", str),
+    "--shards": ("shards", int),
+    "--interval": ("interval", float),
+    "--gpus": ("gpus", float),
 }
 
 
@@ -102,7 +122,7 @@ def _convert(name: str, value: str, kind: type) -> object:
             return kind(value)
     except ValueError:
         pass
-    wanted = {int: "a whole number", float: "a number of seconds"}.get(kind, "a value")
+    wanted = {int: "a whole number", float: "a number"}.get(kind, "a value")
     raise refuse(name, value or "nothing", f"it takes {wanted}", "`easgd launch --help` shows an example")
 
 
@@ -146,6 +166,10 @@ def print_time_split(out: Path) -> None:
 def launch(options: Options) -> int:
     """Start or join the run, stay until it ends, print what it cost."""
     clean_stale()
+    if options.ray is not None or (options.join is not None and on_cluster(options.join)):
+        from easgd.cli import cluster
+
+        return cluster.launch(options)
     run: OwnedRun | JoinedRun
     if options.join is not None:
         run = JoinedRun(options.join)
@@ -165,6 +189,12 @@ def launch(options: Options) -> int:
     finally:
         run.close()
     return code
+
+
+def on_cluster(reference: str) -> bool:
+    """Whether a live run of this machine trains on Ray."""
+    description = live_runs().get(Path(reference).name)
+    return description is not None and description.ray is not None
 
 
 def report(run: OwnedRun, launcher: Launcher) -> None:

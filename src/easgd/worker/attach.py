@@ -5,11 +5,13 @@ It checks what it is given and finds the worker's place; `easgd.worker.worker` i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.methods import Method
 from easgd.worker.place import Place
@@ -29,6 +31,8 @@ def attach(
     seed: int = 0,
     curvature: float | None = None,
     saved: dict[str, Any] | None = None,
+    compression: str | None = None,
+    patience: int = 10,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -46,6 +50,10 @@ def attach(
         curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
             unstable there are warned of at the start. Without it, only what is unstable at any curvature is.
         saved: a center to go on from, {"slots": …, "version": …}, instead of the first worker's parameters.
+        compression: of what crosses a network, "bf16" or "int8"; None sends float32. In shared memory there is
+            nothing to compress. The launcher's `--compression` stands where this is None.
+        patience: exchanges in a row that a center on a cluster may leave unanswered, while the worker trains on alone,
+            before `CenterLostError`; the worker's weights are then in the run's folder.
 
     Returns:
         The `Worker`.
@@ -56,7 +64,12 @@ def attach(
         if value not in known.__args__:  # type: ignore[attr-defined]
             raise unknown(f"policy {what}", str(value), known.__args__)  # type: ignore[attr-defined]
     check_optimizer(optimizer, method)
+    place = Place.from_environment()
+    place = replace(place, compression=compression or place.compression)
+    Codec.named(place.compression)  # refuses an unknown name
+    if isinstance(patience, bool) or not isinstance(patience, int) or patience < 0:
+        raise refuse("patience", patience, "it is a number of exchanges ≥ 0", "write patience=10")
     return Worker(
-        model, optimizer, method, Place.from_environment(), buffers=buffers, nonfinite=nonfinite, overlap=overlap,
-        deadline=deadline, seed=seed, curvature=curvature, saved=saved,
+        model, optimizer, method, place, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
+        deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
     )  # fmt: skip

@@ -18,8 +18,10 @@ FLUSH_SECONDS = 0.5
 class Recorder:
     """Splits the time of each step; what is not data, communication or waiting was computing."""
 
-    def __init__(self, rank: int, incarnation: int, out: Path | None, origin: float | None = None) -> None:
-        self.rank = rank
+    def __init__(
+        self, rank: int, incarnation: int, out: Path | None, origin: float | None = None, node: str = ""
+    ) -> None:  # fmt: skip
+        self.rank, self.node = rank, node
         now = time.perf_counter()
         self.start = now if origin is None else now - (time.monotonic() - origin)
         self.step_began = self._flushed = now
@@ -56,7 +58,7 @@ class Recorder:
 
     def event(self, kind: str, detail: str = "") -> None:
         """Something remarkable has happened."""
-        self.write(Event(kind, self.now(), self.rank, detail))
+        self.write(Event(kind, self.now(), self.rank, detail, self.node))
 
     def write(self, record: Record) -> None:
         """Write one line; it reaches the file within half a second, so that a killed worker loses no more."""

@@ -20,16 +20,19 @@ import time
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from easgd import checkpoint
 from easgd.center.apply import reads_in_place
+from easgd.center.door import Door
 from easgd.center.memory import MemoryCenter
 from easgd.center.segment import Layout
 from easgd.center.shared import SharedCenter
-from easgd.errors import NonFiniteError, SettingError
+from easgd.errors import CenterLostError, NonFiniteError, SettingError, UnreachableError
 from easgd.flat import Replica
 from easgd.methods import Method
 from easgd.worker import stability
@@ -41,6 +44,7 @@ from easgd.worker.tensors import exchanged, full_state, remainder
 GATHER_SECONDS = 60.0
 Policy = Literal["skip", "reset", "raise"]
 Buffers = Literal["average", "local", "recalibrate"]
+_OPEN: set[Worker] = set()  # in a run and not closed yet
 
 
 class Worker:
@@ -49,21 +53,21 @@ class Worker:
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, place: Place, *,
         buffers: Buffers, nonfinite: Policy, overlap: bool, deadline: float, seed: int, curvature: float | None,
-        saved: dict[str, Any] | None = None,
+        saved: dict[str, Any] | None = None, patience: int = 10,
     ) -> None:  # fmt: skip
-        if place.run is not None:
+        if not place.alone:
             method.check(place.workers, float(optimizer.param_groups[0]["lr"]))
         self.model, self.method, self.place, self.buffers = model, method, place, buffers
         self.nonfinite, self.overlap, self.deadline, self.seed = nonfinite, overlap, deadline, seed
-        self.curvature = curvature
+        self.curvature, self.patience = curvature, patience
         self.schedule = place.schedule or ("sync" if getattr(method, "sync", False) else "async")
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average")
         self.replica = Replica(list(self.tensors.values()), optimizer)
         self.loop = Loop(place.rank, self.replica, method)
-        self.recorder = Recorder(place.rank, place.incarnation, place.out, place.origin)
-        self.home: SharedCenter | None = None
+        self.recorder = Recorder(place.rank, place.incarnation, place.out, place.origin, place.node)
+        self.home: Door | None = None
         # Alone, an averaged sequential method (ASGD) still has its average to keep.
-        alone = place.run is None and method.sequential and method.keeps_average
+        alone = place.alone and method.sequential and method.keeps_average
         self._solo = MemoryCenter(self.replica.read(), method) if alone else None
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[Tensor | None] | None = None
@@ -72,27 +76,26 @@ class Worker:
         # Buffers change in the forward pass, behind which the exchange runs: they are copied before it.
         still = all(t.requires_grad for t in self.tensors.values())
         self._in_place = still and self.schedule != "sync" and reads_in_place(method)
-        self._begun = self._eager = self._closed = self._reset_due = False
+        self._begun = self._eager = self._closed = self._reset_due = self._unreached = False
+        self._misses = 0
         self._seen, self._sent = 0, 0
         self._staleness: int | None = None
         self._distance: float | None = None
-        if place.run is not None:
+        if not place.alone:
             self._enter(place, saved)
+            _OPEN.add(self)
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hook(model, optimizer)
 
     def _enter(self, place: Place, saved: dict[str, Any] | None) -> None:
         """Find the center, start from its value."""
-        assert place.run is not None
-        layout = Layout.of(self.tensors)
-        start = self.replica.read()
-        self.home = SharedCenter(place.run, self.method, start, layout, place.rank, place.workers, saved)
+        self.home = self._find(place, self.replica.read(), Layout.of(self.tensors), saved)
         self.replica.write_(self.home.join(place.incarnation))
         self.loop.slots = self.method.start(self.replica)
         self.loop.incarnation = place.incarnation
         if place.incarnation == 0 and (missing := self.home.gather(GATHER_SECONDS)):
             self.recorder.event("warning", f"{missing} of {place.workers} workers did not come; going on without them")
-        self.recorder.begin(self.home.control.begin(place.elapsed))
+        self.recorder.begin(self.home.begin(place.elapsed))
         self._seen = self.home.version
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self.recorder.event("join", self.method.describe(place.workers, self.replica.lr))
@@ -100,6 +103,17 @@ class Worker:
             for line in stability.warnings(self.method, self.replica.lr, place.workers, self.schedule, self.curvature):
                 self.recorder.event("warning", line)
                 print(f"easgd: warning: {line}", file=sys.stderr)
+
+    def _find(self, place: Place, start: Tensor, layout: Layout, saved: dict[str, Any] | None) -> Door:
+        if place.run is not None:
+            return SharedCenter(place.run, self.method, start, layout, place.rank, place.workers, saved)
+        from easgd.center.cluster import connect  # needs Ray
+
+        assert place.cluster is not None
+        return connect(
+            place.cluster, place.center, self.method, start, layout, place.rank, place.incarnation, place.workers,
+            place.compression, saved,
+        )  # fmt: skip
 
     def _hook(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         # The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced
@@ -151,7 +165,7 @@ class Worker:
         """Iterate over a `DataLoader` in this worker's own seeded order; every worker sees the entire set."""
         from easgd.data import shard
 
-        mine = loader if self.place.run is None else shard(loader, self.rank, self.workers, seed=self.seed)
+        mine = loader if self.place.alone else shard(loader, self.rank, self.workers, seed=self.seed)
         return _Timed(mine, self.recorder)
 
     def center(self, batches: Iterable[Any] | None = None) -> dict[str, Tensor]:
@@ -191,7 +205,7 @@ class Worker:
         assert self._pool is not None
         start = time.perf_counter()
         scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
-        self._staleness, self._sent = self.home.version - self._seen, 8 * self.replica.size
+        self._sent = 8 * self.replica.size
         parts = self.replica.in_place() if self._in_place else None
         message = None if parts is not None else self.loop.message()
         message = None if message is None else self._own(message)
@@ -219,13 +233,25 @@ class Worker:
         return message.clone() if self.replica.owns(message) else message
 
     def _exchange(self, message: Tensor | None, scale: float, parts: list[Tensor] | None) -> Tensor | None:
-        """The exchange itself, on whichever thread: of a message, or of the parameters where they lie."""
+        """The exchange, on whichever thread: of a message, or of the parameters where they lie."""
         home = self.home
         assert home is not None
+        try:
+            answer = self._answered(home, message, scale, parts)
+        except UnreachableError as error:
+            self._missed(error)
+            return None
+        self._misses = 0
+        own = answer is not None and (message is not None or parts is not None)
+        self._staleness = max(0, home.version - self._seen - own)
+        self._seen = home.version
+        return answer
+
+    def _answered(
+        self, home: Door, message: Tensor | None, scale: float, parts: list[Tensor] | None
+    ) -> Tensor | None:  # fmt: skip
         if self.schedule == "sync":
-            answer = home.exchange_together(message, scale, self.deadline)
-            self._seen = home.version
-            return answer
+            return home.exchange_together(message, scale, self.deadline)
         if parts is not None:
             if self._difference is None:
                 self._difference = torch.empty(self.replica.size)
@@ -234,13 +260,32 @@ class Worker:
             answer = home.exchange(message, scale)
         if answer is not None and self.method.answers_with == "difference":
             self._distance = home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
-        self._seen = home.version
         return answer
+
+    def _missed(self, error: UnreachableError) -> None:
+        """The center does not answer: train on alone for a while, then end with the weights on disk."""
+        self._unreached = True
+        self._misses += 1
+        self.recorder.event("unreachable", f"step {self.clock}: {error}; {self._misses} of {self.patience} in a row")
+        if self._misses > self.patience:
+            kept = self._keep_weights()
+            raise CenterLostError(f"{error}, {self._misses} exchanges in a row; {kept}") from error
+
+    def _keep_weights(self) -> str:
+        if self.place.out is None:
+            return "there is no folder to keep its weights in"
+        path = self.place.out / f"weights-{self.rank}.safetensors"
+        try:
+            checkpoint.save(path, {"clock": self.clock, "model": dict(self.model.state_dict())})
+        except OSError as problem:
+            return f"its weights could not be kept: {problem}"
+        return f"its weights are in {path}"
 
     def _take(self, answer: Tensor | None) -> None:
         """An answer has come; None says that the message was not finite and the center refused it."""
         self._answer = answer
-        if answer is None:
+        unreached, self._unreached = self._unreached, False
+        if answer is None and not unreached:
             self._refused()
 
     def _refused(self) -> None:
@@ -302,17 +347,35 @@ class Worker:
             if self.schedule == "sync":
                 taken = self.home.exchange_together(push, scale, self.deadline) is not None
             else:
-                taken = self.home.push(self._own(push), scale)
+                taken = self._pushed(self._own(push), scale)
             if not taken:
                 self._refused()
         self._reset()
         self.recorder.communication += time.perf_counter() - start
-        if self.home is not None and self.schedule == "round-robin":
-            self.home.pass_turn()
+        if self.home is not None:
+            self._tell(self.home)
+            if self.schedule == "round-robin":
+                self.home.pass_turn()
         self.recorder.step(clock, self._staleness, self._distance, self._sent)
         self._begun = False
         if self._eager:
             self._begin()
+
+    def _pushed(self, message: Tensor, scale: float) -> bool:
+        assert self.home is not None
+        try:
+            return self.home.push(message, scale)
+        except UnreachableError as error:
+            self._missed(error)
+            self._unreached = False
+            return True  # it is made up for at the next exchange
+
+    def _tell(self, home: Door) -> None:
+        """Write down what the center's side has to tell, and the bytes that crossed a network."""
+        while home.news:
+            self.recorder.event(*home.news.pop(0))
+        if home.moved:
+            self._sent, home.moved = home.moved, 0
 
     # saving and leaving ----------------------------------------------------------------------------------------
 
@@ -348,17 +411,27 @@ class Worker:
         if self._closed:
             return
         self._closed = True
+        _OPEN.discard(self)
         for hook in self._hooks:
             hook.remove()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         if self.home is not None:
             try:
-                self.home.leave_behind(*remainder(self.model, self.tensors))
+                with suppress(UnreachableError):
+                    self.home.leave_behind(*remainder(self.model, self.tensors))
             finally:
-                self.home.leave()
+                with suppress(UnreachableError):
+                    self.home.leave()
+                self._tell(self.home)
                 self.recorder.event("leave")
         self.recorder.close()
+
+
+def close_all() -> None:
+    """Close every worker of this process that is in a run: a process that lives on does so after a script has ended."""
+    for worker in list(_OPEN):
+        worker.close()
 
 
 class _Timed:

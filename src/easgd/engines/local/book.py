@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from easgd.center.control import origin
 from easgd.engines.local.output import say
 from easgd.errors import SettingError
 from easgd.records import Breakdown, Event, Record, Step, breakdown, read_records
@@ -20,14 +20,14 @@ from easgd.records import Breakdown, Event, Record, Step, breakdown, read_record
 class Book:
     """Where a launcher writes down what happened to its workers."""
 
-    def __init__(self, out: Path, run: Path, launched: float) -> None:
-        self.path, self.run, self.launched = out / "records-launcher.jsonl", run, launched
+    def __init__(self, out: Path, zero: Callable[[], float]) -> None:
+        self.path, self.zero = out / "records-launcher.jsonl", zero
         self._warned = False
 
     def write(self, event: str, worker: int | None, detail: str = "") -> None:
         """Append one event. Two launchers may write: a short line appended in one call stays whole."""
-        zero = origin(self.run) or self.launched  # all records count from the moment at which training began
-        record = Event(event, round(time.monotonic() - zero, 6), worker, detail)
+        # All records count from the moment at which training began.
+        record = Event(event, round(time.monotonic() - self.zero(), 6), worker, detail)
         try:
             with open(self.path, "ab", buffering=0) as file:
                 file.write(json.dumps(record.as_dict()).encode() + b"\n")

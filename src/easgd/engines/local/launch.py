@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from easgd.center.control import origin
 from easgd.engines.local.book import Book, prepare
 from easgd.engines.local.environment import worker_environment
 from easgd.engines.local.output import say
@@ -79,7 +80,9 @@ class Launcher:
         """Start the workers, stay until all have ended, return the exit code."""
         if not self.joins:
             prepare(self.directory.out, resumed=self.resumed)
-        self._book = Book(self.directory.out, self.directory.path, self.directory.description.origin)
+        self._book = Book(
+            self.directory.out, lambda: origin(self.directory.path) or self.directory.description.origin
+        )  # fmt: skip
         self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
         self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
         with self._signals():

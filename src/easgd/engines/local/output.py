@@ -60,26 +60,20 @@ class Log:
             self._file = None
 
 
-class Stream:
-    """One pipe from a worker. Reading never blocks, so a silent worker delays nobody."""
+class Echo:
+    """What a worker writes to one of its terminals: into the log as it is, shown line by line with the rank."""
 
-    def __init__(self, descriptor: int, rank: int, log: Log, to: Terminal) -> None:
-        os.set_blocking(descriptor, False)
-        self.descriptor, self.prefix, self.log, self.to = descriptor, f"[{rank}] ", log, to
+    def __init__(self, rank: int, log: Log, to: Terminal) -> None:
+        self.prefix, self.log, self.to = f"[{rank}] ", log, to
         self._rest = b""
 
-    def pump(self) -> bool:
-        """Pass on one chunk, so that a talkative worker has no more than its turn; return whether one was there."""
-        try:
-            data = os.read(self.descriptor, _CHUNK)
-        except BlockingIOError:
-            return False
+    def feed(self, data: bytes) -> None:
+        """Pass on what has come."""
         self.log.write(data)
         lines = (self._rest + data).split(b"\n")
         # Without an end in sight a piece counts as a line.
         self._rest = lines.pop() if len(lines[-1]) <= _CHUNK else b""
         self._print(lines)
-        return bool(data)
 
     def _print(self, lines: list[bytes]) -> None:
         if not lines:
@@ -89,9 +83,32 @@ class Stream:
         _show("".join(f"{self.prefix}{line}\n" for line in shown), self.to)
 
     def finish(self) -> None:
+        """Show a last line without an end."""
+        if self._rest:
+            self._print([self._rest])
+            self._rest = b""
+
+
+class Stream(Echo):
+    """One pipe from a worker. Reading never blocks, so a silent worker delays nobody."""
+
+    def __init__(self, descriptor: int, rank: int, log: Log, to: Terminal) -> None:
+        super().__init__(rank, log, to)
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+
+    def pump(self) -> bool:
+        """Pass on one chunk, so that a talkative worker has no more than its turn; return whether one was there."""
+        try:
+            data = os.read(self.descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        self.feed(data)
+        return bool(data)
+
+    def finish(self) -> None:
         """Pass on the rest of a worker that has ended."""
         for _ in range(_LAST_CHUNKS):
             if not self.pump():
                 break
-        if self._rest:
-            self._print([self._rest])
+        super().finish()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ENGINES = {
     "local": "",
     "simulate": "it has no processes; use easgd.simulate(…)",
-    "ray": "it is not built yet; use engine='local'",
+    "ray": "",
 }
 
 
@@ -59,24 +59,36 @@ def run(
     out: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
     elapsed: float | None = None,
+    **cluster: Any,
 ) -> Result:
     """Call fn(*args) in every one of `workers` processes; `easgd.attach` in it finds its place by itself.
 
     Args:
         fn: a function that workers can import: defined at the top level of a module, or of the script that is run.
         workers: p.
-        engine: "local".
+        engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
         args: its arguments; each worker gets its own copy.
         restarts: how often each worker is started again after a death.
         schedule: "async" (default), "sync" or "round-robin".
         out: folder for logs, records and the center; None keeps them only in the result.
         watch: is shown the center ten times a second, and when all workers have ended.
         elapsed: seconds that this run has had before: its records go on from there in `out`.
+        cluster: with engine="ray": `address` ("host:port", "auto"; without one Ray is started on this machine alone),
+            `compression` ("bf16", "int8"), `shards`, `interval` (seconds between checkpoints of the center),
+            `gpus` (per worker).
 
     Returns:
         A `Result`. A worker that fails shows in `exit_codes`; the others go on.
     """
     _check(workers, engine, restarts, schedule)
+    if engine == "ray":
+        from easgd.engines.ray.run import run_on_ray
+
+        return run_on_ray(
+            fn, workers, args, restarts, schedule, None if out is None else Path(out), watch, elapsed, cluster
+        )
+    if cluster:
+        raise SettingError(f"{next(iter(cluster))} = {next(iter(cluster.values()))}: only engine='ray' takes it")
     clean_stale()
     with _parcel(fn, args) as parcel:
         directory = OwnedRun(
@@ -102,7 +114,7 @@ def run(
 
 
 def _check(workers: int, engine: str, restarts: int, schedule: str | None) -> None:
-    if "EASGD_RUN" in os.environ:
+    if {"EASGD_RUN", "EASGD_RAY"} & os.environ.keys():
         raise SettingError('easgd.run was called inside a worker: put it under `if __name__ == "__main__":`')
     if engine not in _ENGINES:
         raise unknown("engine", engine, _ENGINES)

@@ -38,6 +38,8 @@ class Description:
     out: str
     command: str = ""
     schedule: str | None = None
+    ray: str | None = None
+    """The address of the Ray cluster that it runs on, if it does."""
     started: float = field(default_factory=time.time)
     origin: float = field(default_factory=time.monotonic)
     """The monotonic clock at the start: zero of the launcher's time until training begins."""
@@ -138,7 +140,7 @@ class OwnedRun:
 
     def __init__(
         self, id_: str, workers: int, out: Path | None, command: str = "", schedule: str | None = None,
-        elapsed: float = 0.0,
+        elapsed: float = 0.0, ray: str | None = None,
     ) -> None:  # fmt: skip
         self.id = id_
         with _locked_base() as folder:
@@ -149,7 +151,7 @@ class OwnedRun:
             _OWNED.add(self.path)
             # Whoever wants to keep nothing has logs and records in the run directory, where they go with it.
             self.out = self.path / "out" if out is None else out.absolute()
-            self.description = Description(os.getpid(), workers, str(self.out), command, schedule, elapsed=elapsed)
+            self.description = Description(os.getpid(), workers, str(self.out), command, schedule, ray, elapsed=elapsed)
             os.write(self._owner, json.dumps(asdict(self.description)).encode())
 
     @property

@@ -1,0 +1,193 @@
+"""Joining a Ray cluster, or starting Ray on this machine alone, where nobody outside can reach it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from easgd.engines.local.environment import cores
+from easgd.engines.local.output import say
+from easgd.errors import SettingError, refuse
+
+CONNECT_SECONDS = 5.0
+STORE_BYTES = (256 << 20, 4 << 30)
+"""The least and the most of shared memory that a Ray of our own may use for messages."""
+
+
+def check_installed() -> None:
+    """Refuse the engine where Ray is not."""
+    if importlib.util.find_spec("ray") is None:
+        raise SettingError("the Ray engine needs Ray, which is not installed; pip install 'easgd[ray]'")
+
+
+@dataclass
+class Cluster:
+    """A connection to Ray."""
+
+    address: str
+    own: bool
+    """Whether this process started Ray, and ends it."""
+    folder: str | None = None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The living nodes, this process's own first."""
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeID"] != here, n["NodeID"]))
+
+    def close(self) -> None:
+        """Leave the cluster; end a Ray of our own and remove its files."""
+        import ray
+
+        if self.own or self.folder is not None:
+            ray.shutdown()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def connect(address: str | None, token: str | None = None) -> Cluster:
+    """Join the cluster at `address`; "auto" is the one this machine is part of, if any; None starts Ray here alone."""
+    check_installed()
+    _quiet()
+    import ray
+
+    if token:
+        _show_token(token)
+    if ray.is_initialized():
+        return Cluster(ray.get_runtime_context().gcs_address, own=False)
+    if address == "auto":
+        address = _running()
+        say(f"Ray: joining the cluster at {address}" if address else "Ray: no cluster found, starting one here alone")
+    return _start() if address is None else _join(address)
+
+
+def _quiet() -> None:
+    """No usage reports, and no chatter of Ray's own on the terminal."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _running() -> str | None:
+    """The address of a cluster that this machine is part of."""
+    if os.environ.get("RAY_ADDRESS"):
+        return os.environ["RAY_ADDRESS"]
+    from ray._private.utils import read_ray_address
+
+    found: str | None = read_ray_address(None)  # what the last `ray start` on this machine wrote down
+    return found if found and _answers(found) is None else None
+
+
+def _answers(address: str) -> OSError | None:
+    """Why nobody answers at host:port; None if somebody does."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _one_machine() -> None:
+    """Let Ray believe in a single machine: it then listens on 127.0.0.1 only.
+
+    Else it finds the address by which others reach this machine, even if told the loopback one.
+    """
+    from ray._private import ray_constants
+
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def _show_token(token: str) -> None:
+    """Let Ray use this token, in this process and those that it starts. Ray has read the environment already."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _start() -> Cluster:
+    import ray
+
+    _one_machine()
+    if "RAY_AUTH_MODE" not in os.environ:
+        # Other users of this machine must not reach it either.
+        _show_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
+    # A short path: Ray's sockets live below it, and their names may have 107 characters.
+    folder = tempfile.mkdtemp(prefix="easgd-ray-", dir="/tmp")
+    store = min(max(_shared_memory() // 4, STORE_BYTES[0]), STORE_BYTES[1])
+    try:
+        context = ray.init(
+            address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=cores(),
+            object_store_memory=store, _temp_dir=folder, logging_level=logging.ERROR, log_to_driver=False,
+            configure_logging=False,
+        )  # fmt: skip
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Exception):
+            raise SettingError(f"Ray does not start here: {_line(error)}; `easgd doctor` shows versions") from error
+        raise
+    return Cluster(str(context.address_info["address"]), own=True, folder=folder)
+
+
+def _join(address: str) -> Cluster:
+    import ray
+
+    host, colon, port = address.rpartition(":")
+    if address.startswith("ray://") or not colon or not host or not port.isdigit():
+        raise refuse("address", address, "it is the host:port of the cluster's head", "write --ray 10.0.0.1:6379")
+    if (silent := _answers(address)) is not None:
+        raise SettingError(
+            f"address = {address}: nobody answers there ({silent}); start one with `ray start --head --port={port}`"
+        )
+    if host in ("127.0.0.1", "localhost") and _answers(f"{ray.util.get_node_ip_address()}:{port}") is not None:
+        _one_machine()  # a Ray that was started so
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
+    except Exception as error:
+        hint = "set RAY_AUTH_MODE=token and the cluster's RAY_AUTH_TOKEN" if _is_about_tokens(error) else "look at it"
+        raise SettingError(f"address = {address}: the cluster refuses ({_line(error)}); {hint}") from error
+    if not authenticated():
+        say(
+            f"warning: the Ray cluster at {address} has no authentication: whoever reaches its ports can run programs "
+            "on it; start its nodes with RAY_AUTH_MODE=token"
+        )
+    return Cluster(address, own=True)
+
+
+def authenticated() -> bool:
+    """Whether this process shows a token: a cluster that lets it in without one lets everybody in."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
+
+
+def encrypted() -> bool:
+    """Whether Ray's own traffic is encrypted: then ours must not go beside it in the clear."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
+def _is_about_tokens(error: BaseException) -> bool:
+    text = f"{type(error).__name__} {error}".lower()
+    return any(word in text for word in ("token", "auth", "unauthenticated"))
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def _shared_memory() -> int:
+    try:
+        return shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return STORE_BYTES[0]

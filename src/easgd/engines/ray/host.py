@@ -1,0 +1,72 @@
+"""The actor that holds one shard of every center of a run (most have one)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+
+from easgd.center.messages import Reply, Request, Status
+from easgd.center.raylink import numpy_of, tensors_of
+from easgd.center.shard import Shard
+
+Head = tuple[Any, ...]
+
+
+class Host:
+    """The actor. Its methods run on several threads: a synchronous round is a meeting of them."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self.shards: dict[str, Shard] = {}
+
+    def pid(self) -> int:
+        """For whoever watches it."""
+        return os.getpid()
+
+    def versions(self) -> dict[str, int]:
+        """The centers it has; none after a restart."""
+        return {center: shard.version for center, shard in self.shards.items()}
+
+    def open(
+        self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray], version: int
+    ) -> None:  # fmt: skip
+        """Begin with these vectors."""
+        if center not in self.shards:
+            self.shards[center] = Shard(method, codec, tensors_of(slots), version)
+
+    def restore(
+        self, center: str, method: Any, codec: str, state: dict[str, Any], members: list[int], dead: dict[int, int]
+    ) -> None:  # fmt: skip
+        """Begin with a saved state, as a new epoch."""
+        slots = tensors_of(state["slots"])
+        shard = Shard(method, codec, slots)
+        shard.load({**state, "slots": slots})
+        shard.enroll(members, dead)
+        self.shards[center] = shard
+
+    def enroll(self, center: str, members: list[int], dead: dict[int, int]) -> None:
+        """Who lives."""
+        if center in self.shards:
+            self.shards[center].enroll(members, dead)
+
+    def exchange(self, head: Head, payload: np.ndarray | None) -> tuple[Head, np.ndarray | None]:
+        """Serve one request that came through Ray: what it hands out is read-only, so the message is copied."""
+        request = Request(*head)
+        shard = self.shards.get(request.center)
+        if shard is None:
+            return tuple(Reply(Status.BLANK)), None
+        message = None if payload is None else torch.from_numpy(payload.copy())
+        reply, answer = shard.exchange(request, message)
+        return tuple(reply), None if answer is None else answer.numpy()
+
+    def hold(self, center: str) -> dict[int, tuple[int, int]]:
+        """First half of a snapshot."""
+        return self.shards[center].hold()
+
+    def take(self, center: str, target: dict[int, tuple[int, int]] | None) -> dict[str, Any]:
+        """Second half of a snapshot."""
+        state = self.shards[center].take(target)
+        return {**state, "slots": numpy_of(state["slots"])}

@@ -1,0 +1,203 @@
+"""Keeps a run's center: saves it at intervals, and gives it back to a shard, or a desk, that Ray had to restart.
+
+The launcher's own folder is the one place where a run is saved: no other machine's disk is needed.
+
+    <out>/state.safetensors            all shards at one moment, with what a worker must bring to fit
+    <out>/state.previous.safetensors   the one before
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError
+from safetensors.torch import load as unpack_tensors
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.center import raylink
+from easgd.center.raylink import numpy_of, tensors_of
+from easgd.center.roll import JOINED
+from easgd.center.segment import Layout
+from easgd.engines.local.book import Book
+from easgd.engines.local.output import say
+from easgd.errors import SettingError, UnreachableError
+
+TURN = 0.25
+CALL_SECONDS = 10.0
+STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
+
+
+class Onlooker:
+    """The center as the process that started the run sees it; what `easgd.engines.watch.Seen` wants."""
+
+    def __init__(self, keeper: Keeper, center: str = "center") -> None:
+        self.keeper, self.center = keeper, center
+        self.version = 0
+
+    def joined(self) -> list[int]:
+        """The ranks that are in the run now."""
+        return members(self.keeper.opened().get(self.center, {"states": {}}))
+
+    def snapshot(self) -> dict[str, Tensor] | None:
+        """All vectors at one moment; None before the first worker came, and while a shard is being restarted."""
+        roll = self.keeper.opened().get(self.center)
+        if roll is None:
+            return None
+        try:
+            states = raylink.snapshot(self.keeper.hosts[: len(roll["bounds"])], self.center, seconds=20.0)
+        except UnreachableError:
+            return None
+        self.version = states[0]["version"]
+        return joint([tensors_of(state["slots"]) for state in states])
+
+    def named(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is measured, z where there is one, else x̃, under the model's names."""
+        layout = Layout.from_json(self.keeper.opened()[self.center]["header"]["layout"])
+        return layout.split(slots.get("average", slots["x"]))
+
+
+def joint(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The vectors of all shards, end to end."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def members(roll: dict[str, Any]) -> list[int]:
+    """The ranks that are in the run, of a roll as plain data."""
+    return sorted(rank for rank, what in roll["states"].items() if what == JOINED)
+
+
+class Keeper:
+    """Watches the desk and the shards on a thread of its own."""
+
+    def __init__(self, desk: Any, hosts: list[Any], out: Path, book: Book, interval: float) -> None:
+        self.desk, self.hosts, self.out, self.book, self.interval = desk, hosts, out, book, interval
+        self.copy: dict[str, Any] | None = None
+        self.methods: dict[str, Any] = {}
+        self._saved: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._warned: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="easgd-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._ended.set()
+        self._thread.join(60.0)
+
+    def _work(self) -> None:
+        while not self._ended.wait(TURN):
+            try:
+                self.turn()
+            except (RayError, UnreachableError):
+                continue  # something is being restarted: look again
+            except Exception as error:
+                self._warn(f"the center is not being kept: {type(error).__name__}: {error}")
+
+    def turn(self) -> None:
+        """Look after the desk, then after each shard, then save what is due."""
+        self._look_after_desk()
+        for center, roll in self.opened().items():
+            if center not in self.methods:
+                self.methods[center] = ray.get(self.desk.method.remote(center), timeout=CALL_SECONDS)
+            self._look_after_shards(center, roll)
+        due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > self.interval]
+        if due:
+            self.save()
+
+    def opened(self) -> dict[str, dict[str, Any]]:
+        """The centers that have a value, as the desk knew them last."""
+        rolls = {} if self.copy is None else self.copy["rolls"]
+        return {center: roll for center, roll in rolls.items() if roll["opened"]}
+
+    def _look_after_desk(self) -> None:
+        copy = ray.get(self.desk.dump.remote(), timeout=CALL_SECONDS)
+        if copy is not None:
+            self.copy = copy
+        elif self.copy is not None:
+            ray.get(self.desk.restore.remote(self.copy, self.hosts, self.methods), timeout=CALL_SECONDS)
+            self._tell("the desk was restarted and has its list of members back")
+
+    def _look_after_shards(self, center: str, roll: dict[str, Any]) -> None:
+        for k in range(len(roll["bounds"])):
+            if center in ray.get(self.hosts[k].versions.remote(), timeout=CALL_SECONDS) or center not in self._saved:
+                continue
+            saved = self.load()["centers"][center]
+            state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
+            codec, method = roll["header"]["compression"], self.methods[center]
+            call = self.hosts[k].restore.remote(center, method, codec, state, members(roll), roll["dead"])
+            ray.get(call, timeout=60.0)
+            ago = time.monotonic() - self._saved[center]
+            self._tell(f"shard {k} was restarted from the checkpoint of {ago:.1f} s ago, version {state['version']}")
+
+    def save(self) -> None:
+        """Save all centers as they are at one moment each."""
+        centers = {}
+        for center, roll in self.opened().items():
+            states = raylink.snapshot(self.hosts[: len(roll["bounds"])], center)
+            shards = [{**state, "slots": tensors_of(state["slots"])} for state in states]
+            centers[center] = {"header": roll["header"], "bounds": roll["bounds"], "shards": shards}
+        now = time.monotonic()
+        path = self.out / STATE
+        try:
+            if path.exists():
+                os.replace(path, self.out / PREVIOUS)
+            checkpoint.save(path, {"centers": centers})
+        except OSError as error:
+            self._warn(f"the center could not be saved in {path}: {error}")
+            return
+        self._saved.update(dict.fromkeys(centers, now))
+
+    def load(self) -> dict[str, Any]:
+        """The last state that is whole."""
+        try:
+            return checkpoint.load(self.out / STATE)
+        except SettingError:
+            return checkpoint.load(self.out / PREVIOUS)
+
+    def final(self, center: str = "center") -> dict[str, Tensor] | None:
+        """The center as named tensors: as it is now, or, if a shard is gone for good, as it was saved last."""
+        roll = self.opened().get(center)
+        if roll is None:
+            return None
+        onlooker = Onlooker(self, center)
+        slots = onlooker.snapshot()
+        if slots is None:
+            if center not in self._saved:
+                return None
+            age = time.monotonic() - self._saved[center]
+            say(f"warning: a shard of the center is gone; what is left is the checkpoint of {age:.0f} s ago")
+            slots = joint([shard["slots"] for shard in self.load()["centers"][center]["shards"]])
+        values = onlooker.named(slots)
+        rest = unpack_tensors(roll["rest"]) if roll["rest"] else {}
+        return {**rest, **{alias: values[name].clone() for alias, name in roll["aliases"].items()}, **values}
+
+    def _tell(self, what: str) -> None:
+        self.book.write("restored", None, what)
+        say(what)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            say(f"warning: {what}")
+
+
+def saved_center(folder: str | os.PathLike[str], center: str = "center") -> dict[str, Any]:
+    """The center that a run has saved in its folder, as `easgd.attach(…, saved=…)` takes it to go on from there."""
+    try:
+        state = checkpoint.load(Path(folder) / STATE)
+    except SettingError:
+        if not (Path(folder) / PREVIOUS).exists():
+            raise
+        state = checkpoint.load(Path(folder) / PREVIOUS)
+    shards = state["centers"][center]["shards"]
+    return {"slots": joint([shard["slots"] for shard in shards]), "version": shards[0]["version"]}
