@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from easgd.report.write import write_report
     from easgd.schedules import Stagnation, decay
+    from easgd.training.compare import compare
     from easgd.training.config import Config
     from easgd.training.run import Run
     from easgd.training.train import resume, train
@@ -46,6 +47,7 @@ _HOMES = {
     "easgd.engines.local.run": "Result run",
     "easgd.report.write": "write_report",
     "easgd.schedules": "Stagnation decay",
+    "easgd.training.compare": "compare",
     "easgd.training.config": "Config",
     "easgd.training.run": "Run",
     "easgd.training.train": "resume train",
@@ -81,6 +83,7 @@ __all__ = [
     "Worker",
     "attach",
     "averaged",
+    "compare",
     "decay",
     "resume",
     "run",

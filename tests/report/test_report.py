@@ -194,7 +194,7 @@ def test_mistakes_are_one_line_and_exit_2(arguments, words, tmp_path, monkeypatc
     assert len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["report"])
+@pytest.mark.parametrize("command", ["report", "compare"])
 def test_help_is_quick_and_has_an_example(command, capsys):
     code = (
         f"import sys; from easgd.cli import main; main(['{command}', '--help']); "

@@ -18,6 +18,7 @@ COMMANDS = {
         "easgd.cli.launch",
         "train a script on several processes, of this machine or a cluster; or join a run",
     ),
+    "compare": ("easgd.cli.compare", "methods side by side over a grid of settings, each with its best learning rate"),
     "report": ("easgd.cli.report", "runs into a page, figures and tables: curves, time to an error, speed-ups"),
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),

@@ -20,6 +20,7 @@ from easgd.training.select import Choice, choose
 
 MARKS = ("config.json", "evaluations.jsonl")
 """A folder that holds one of these is a run, or what is left of one."""
+COMPARISON = "compare.json"
 
 
 class Entry:
@@ -113,12 +114,19 @@ def find(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise refuse("run", path, "no such folder", "give folders of runs or comparisons")
-        below = sorted({mark.parent for name in MARKS for mark in path.rglob(name)})
+        below = planned(path) or sorted({mark.parent for name in MARKS for mark in path.rglob(name)})
         if not below:
             remedy = "give the folder of `easgd train --out` or `easgd compare --out`"
             raise refuse("run", path, "it holds no runs", remedy)
         found |= dict.fromkeys(below)
     return list(found)
+
+
+def planned(path: Path) -> list[Path]:
+    """Return the runs of a comparison that have begun: its folder may hold others, of an earlier plan."""
+    names = (read_json(path / COMPARISON) or {}).get("runs")
+    folders = [path / str(name) for name in names] if isinstance(names, list) else []
+    return [folder for folder in folders if any((folder / mark).exists() for mark in MARKS)]
 
 
 def load(paths: Sequence[Path]) -> list[Entry]:

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from easgd.errors import refuse
-from easgd.report.entry import Entry, load, methods
+from easgd.report.entry import COMPARISON, Entry, load, methods
 from easgd.report.levels import automatic_levels, check_levels, comparators, speedup, time_to
 from easgd.report.style import Look, looks
+from easgd.training.folder import read_json
 from easgd.training.run import Curve
 from easgd.training.select import Choice
 
@@ -78,9 +79,12 @@ def build(
     baseline: str | None = None,
     every: bool = False,
 ) -> Model:
-    """Read the runs and work out what the report shows."""
+    """Read the runs and work out what the report shows; a comparison brings its own levels and baseline."""
     if not paths:
         raise refuse("runs", "none", "a report needs at least one", "give the folder of a run")
+    plan = (read_json(paths[0] / COMPARISON) or {}) if len(paths) == 1 else {}
+    levels = levels or plan.get("levels")
+    baseline = baseline or plan.get("baseline")
     entries = load(paths)
     chosen = methods(entries, every)
     ends = [float(e.curves["time"][-1]) for e in entries if len(e.curves["time"])]

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-import easgd
 from easgd import checkpoint
 from easgd.data import Loader
 from easgd.models import seed_dropout
@@ -24,6 +23,7 @@ from easgd.training.checkpoints import SUFFIX, Checkpoints
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder
 from easgd.training.task import Task, loss, seed_of
+from easgd.worker.attach import attach
 from easgd.worker.worker import Worker
 
 LOOK = 0.1
@@ -40,7 +40,7 @@ class Work:
         self.model = self.task.model()
         self.optimizer = self.task.optimizer(list(self.model.parameters()))
         self.scheduler = self.task.scheduler(self.optimizer)
-        self.worker: Worker = easgd.attach(
+        self.worker: Worker = attach(
             self.model, self.optimizer, config.make_method(), seed=config.seed,
             saved=None if saved is None else saved["center"],
         )  # fmt: skip

@@ -14,7 +14,7 @@ from easgd.engines.local.output import Log, Stream
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Let a child start with SIGINT blocked; it opens up when it can end without a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -52,7 +52,7 @@ class WorkerProcess:
         command = [
             sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read), *target
         ]  # fmt: skip
-        with _sigint_blocked():
+        with sigint_blocked():
             # A session of its own: the terminal's Ctrl-C reaches the launcher only, which then decides.
             self._process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -1,0 +1,184 @@
+"""Many runs, some at once: what is finished is kept, what was interrupted goes on, what fails stops nothing else."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from easgd.engines.local.process import Lifeline
+from easgd.errors import SettingError, refuse
+from easgd.training.compare_view import CompareView, Quiet
+from easgd.training.config import Config
+from easgd.training.folder import RunFolder, check_free, write_json
+from easgd.training.jobs import Job, Lines, Process
+from easgd.training.run import Run
+from easgd.training.sweep import Sweep, check_jobs, load_sweep, make_sweep
+
+IRRELEVANT = ("parallel", "checkpoint_every")
+"""Settings that change no number of a run."""
+
+
+def compare(
+    grid: Sweep | Mapping[str, Any] | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    jobs: int | None = None,
+    view: CompareView | None = None,
+) -> list[Run]:
+    """Carry out every run of a grid; return the runs that finished.
+
+    Args:
+        grid: a TOML file, or its content as a dict: settings of which any may be a list, and groups under "runs".
+        out: the folder of the comparison; runs that are finished in it are not repeated, others go on.
+        jobs: how many run at once; by default the machine's cores for the engine simulate, 1 for the others.
+        view: where progress is shown; nowhere if None.
+
+    Example:
+        >>> easgd.compare({"engine": "simulate", "method": ["msgd", "eamsgd"]}, "runs/two")     # doctest: +SKIP
+    """
+    made = grid if isinstance(grid, Sweep) else make_sweep(grid) if isinstance(grid, Mapping) else load_sweep(grid)
+    planned = carry_out(made, Path(out), jobs=jobs, view=view)
+    return [Run(job.path) for job in planned if job.state in ("finished", "kept")]
+
+
+def carry_out(grid: Sweep, out: Path, *, jobs: int | None = None, view: CompareView | None = None) -> list[Job]:
+    """Carry out a grid; return every job as it ended."""
+    if not grid.configs:
+        raise refuse("runs", "none", "a comparison needs at least one", "add a [[runs]] table")
+    planned = plan(grid, out)
+    at_once = check_jobs(jobs) or grid.jobs or default_jobs(grid.configs)
+    names = [job.name for job in planned]
+    shown: dict[str, Any] = {"runs": names, "levels": grid.levels, "baseline": grid.baseline, "grid": grid.source}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "compare.json", shown)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise refuse("out", out, why, "choose a folder that can be written") from error
+    Comparison(planned, out, at_once, view or Quiet()).run()
+    return planned
+
+
+def default_jobs(configs: Sequence[Config]) -> int:
+    """As many as there are cores on the virtual clock, one where the workers have real ones."""
+    if any(config.engine != "simulate" for config in configs):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores // max(config.parallel for config in configs), len(configs)))
+
+
+def plan(grid: Sweep, out: Path) -> list[Job]:
+    """Give every run its folder: the one that has its settings already, or a new name."""
+    check_free(out)
+    existing = {}
+    for file in sorted(out.glob("*/config.json")):
+        try:
+            existing[_key(Config.load(file))] = file.parent
+        except SettingError:
+            continue  # not ours to judge; its name is taken, that is all
+    taken = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    planned = []
+    for config in grid.configs:
+        path = existing.get(_key(config))
+        if path is None:
+            path = out / _free_name(config, taken)
+            taken.add(path.name)
+        done = RunFolder(path).status.get("state") == "finished" and (path / "config.json").exists()
+        planned.append(Job(config, path, "kept" if done else "waiting", progress=1.0 if done else 0.0))
+    return planned
+
+
+def _key(config: Config) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in config.as_dict().items() if name not in IRRELEVANT)
+
+
+def _free_name(config: Config, taken: set[str]) -> str:
+    """Return a readable name: method, p, τ, η, seed."""
+    name = f"{config.method}-p{config.workers}-t{config.period}-lr{config.lr:g}-s{config.seed}"
+    number = 1
+    while (found := name if number == 1 else f"{name}-{number}") in taken:
+        number += 1
+    return found
+
+
+class Comparison:
+    """The jobs of a comparison, some of them running."""
+
+    def __init__(self, planned: Sequence[Job], out: Path, at_once: int, view: CompareView) -> None:
+        self.jobs, self.at_once, self.view = planned, at_once, view
+        self.logs = out / "logs"
+        self.waiting = [job for job in planned if job.state == "waiting"]
+        self.running: dict[Job, Process] = {}
+        self.stopped = 0
+        self._lines: Lines = queue.Queue()
+
+    def run(self) -> None:
+        """Stay until every job has ended, or until asked to stop."""
+        lifeline = Lifeline()
+        try:
+            self.view.begin(self.jobs, self.at_once)
+            with self._stopping():
+                while self.running or (self.waiting and not self.stopped):
+                    while self.waiting and not self.stopped and len(self.running) < self.at_once:
+                        job = self.waiting.pop(0)
+                        self.running[job] = Process(job, self.logs, lifeline, self._lines)
+                        self.view.started(job)
+                    self._listen()
+                    self.view.remaining(self.remaining())
+        finally:
+            for process in self.running.values():
+                process.kill()
+            lifeline.close()
+            self.view.end(self.jobs)
+
+    def _listen(self) -> None:
+        """Take what the runs have said since the last look."""
+        try:
+            job, event = self._lines.get(timeout=0.2)
+        except queue.Empty:
+            return
+        if event is None:
+            self.running.pop(job).conclude(bool(self.stopped))
+            self.view.ended(job)
+        elif event["event"] == "evaluation":
+            share = float(event.get("progress", job.progress))
+            # The first word of a resumed run says where it goes on from.
+            job.first = share if job.error is None and share < 1 else job.first
+            job.progress, job.error = share, event.get("test_error")
+            self.view.progressed(job)
+
+    def remaining(self) -> float | None:
+        """Seconds until the end; None while no run has come far enough to judge by."""
+        expected = [known for job in self.jobs if (known := job.expected()) is not None]
+        if not expected:
+            return None
+        usual = sum(expected) / len(expected)
+        now = [(job.expected() or usual) * (1 - job.progress) for job in self.running]
+        return max([*now, (sum(now) + usual * len(self.waiting)) / self.at_once], default=0.0)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM lets every run save itself; the second ends them at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, frame: Any) -> None:
+            self.stopped += 1
+            for process in list(self.running.values()):
+                process.interrupt() if self.stopped == 1 else process.kill()
+            if self.stopped == 1:
+                self.view.note("stopping: the runs save themselves; Ctrl-C again ends them at once")
+
+        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for s, handler in before.items():
+                signal.signal(s, handler)

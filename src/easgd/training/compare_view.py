@@ -1,0 +1,189 @@
+"""What a user sees of a comparison: bars in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from easgd.training.jobs import Job
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+ENDED = ("kept", "finished", "failed", "interrupted")
+
+
+class CompareView(Protocol):
+    """What a comparison tells its onlooker."""
+
+    def begin(self, jobs: Sequence[Job], at_once: int) -> None:
+        """It begins or goes on."""
+
+    def started(self, job: Job) -> None:
+        """A run begins or goes on."""
+
+    def progressed(self, job: Job) -> None:
+        """A run has measured its center."""
+
+    def ended(self, job: Job) -> None:
+        """A run has ended, well or not."""
+
+    def remaining(self, seconds: float | None) -> None:
+        """How long it will take; called often."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """All is over."""
+
+
+class Quiet:
+    """Nothing to see."""
+
+    def begin(self, jobs: Sequence[Job], at_once: int) -> None:
+        """Nothing."""
+
+    def started(self, job: Job) -> None:
+        """Nothing."""
+
+    def progressed(self, job: Job) -> None:
+        """Nothing."""
+
+    def ended(self, job: Job) -> None:
+        """Nothing."""
+
+    def remaining(self, seconds: float | None) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """Nothing."""
+
+
+class Lines(Quiet):
+    """A line when a run begins and ends, with the time that is left."""
+
+    def __init__(self) -> None:
+        self._jobs: Sequence[Job] = ()
+        self._left: float | None = None
+
+    def begin(self, jobs: Sequence[Job], at_once: int) -> None:
+        """How much there is to do."""
+        self._jobs = jobs
+        self.note(summary(jobs, at_once))
+
+    def started(self, job: Job) -> None:
+        """Its name."""
+        self.note(f"start     {job.name}")
+
+    def ended(self, job: Job) -> None:
+        """How it went, how many are done, how long it will take."""
+        done = sum(other.state in ENDED for other in self._jobs)
+        left = "" if self._left is None or done == len(self._jobs) else f", {clock(self._left)} left"
+        self.note(f"{job.state:<9} {result(job)}  ({done} of {len(self._jobs)}{left})")
+
+    def remaining(self, seconds: float | None) -> None:
+        """Kept for the next line."""
+        self._left = seconds
+
+    def note(self, text: str) -> None:
+        """As it is."""
+        print(text, flush=True)
+
+
+class Bars(Quiet):
+    """One bar per running job under one for the whole."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}")
+        )
+        self._all: TaskID | None = None
+        self._tasks: dict[Job, TaskID] = {}
+        self._jobs: Sequence[Job] = ()
+        self._left: tuple[float, float] | None = None
+
+    def begin(self, jobs: Sequence[Job], at_once: int) -> None:
+        """Show the whole."""
+        self._jobs = jobs
+        self._bars.start()
+        self.note(summary(jobs, at_once))
+        self._all = self._bars.add_task("all runs", total=len(jobs), words="")
+        self._redraw()
+
+    def started(self, job: Job) -> None:
+        """Add its bar."""
+        self._tasks[job] = self._bars.add_task(f"  {job.name}", total=1.0, words="starts")
+
+    def progressed(self, job: Job) -> None:
+        """Move its bar."""
+        words = "" if job.error is None else f"test error {job.error:.2%}"
+        self._bars.update(self._tasks[job], completed=job.progress, words=words)
+        self._redraw()
+
+    def ended(self, job: Job) -> None:
+        """Its line stays, its bar goes."""
+        self._bars.remove_task(self._tasks.pop(job))
+        self.note(f"{job.state:<9} {result(job)}")
+        self._redraw()
+
+    def remaining(self, seconds: float | None) -> None:
+        """Show the time that is left; once a second it is enough."""
+        now = time.monotonic()
+        if seconds is not None and (self._left is None or now - self._left[0] > 1):
+            self._left = (now, seconds)
+            self._redraw()
+
+    def _redraw(self) -> None:
+        if self._all is None:
+            return
+        done = sum(job.state in ENDED for job in self._jobs)
+        left = f", {clock(self._left[1])} left" if self._left is not None and done < len(self._jobs) else ""
+        share = sum(1.0 if job.state in ENDED else job.progress for job in self._jobs)
+        self._bars.update(self._all, completed=share, words=f"{done} of {len(self._jobs)}{left}")
+
+    def note(self, text: str) -> None:
+        """Above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False)
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """Leave the terminal as it was found."""
+        self._bars.stop()
+
+
+def choose(plain: bool = False) -> Any:
+    """The view that fits: bars in a terminal, else lines."""
+    return Lines() if plain or not sys.stdout.isatty() else Bars()
+
+
+def summary(jobs: Sequence[Job], at_once: int) -> str:
+    """How much there is to do."""
+    kept = sum(job.state == "kept" for job in jobs)
+    resumed = sum(job.state == "waiting" and (job.path / "config.json").exists() for job in jobs)
+    parts = [f"{len(jobs)} runs", *([f"{kept} finished earlier"] if kept else [])]
+    return ", ".join([*parts, *([f"{resumed} to go on with"] if resumed else []), f"{at_once} at once"])
+
+
+def result(job: Job) -> str:
+    """Name and outcome of a job that has ended."""
+    if job.state == "failed":
+        return f"{job.name}: {job.reason}"
+    error = "" if job.error is None else f": last test error {job.error:.2%}"
+    return f"{job.name}{error} in {clock(job.seconds)}"
+
+
+def clock(seconds: float) -> str:
+    """Write a duration for people."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return (
+        f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    )

@@ -1,0 +1,131 @@
+"""One run of a comparison: a process of its own, watched through its lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from easgd.engines.local.process import Lifeline, describe_exit, sigint_blocked
+from easgd.training.config import Config
+from easgd.training.folder import RunFolder, write_json
+
+Lines = queue.Queue[tuple["Job", dict[str, Any] | None]]
+
+
+@dataclass(eq=False)
+class Job:
+    """A run and how it stands: waiting, running, kept (finished earlier), finished, failed or interrupted."""
+
+    config: Config
+    path: Path
+    state: str = "waiting"
+    reason: str = ""
+    progress: float = 0.0
+    error: float | None = None
+    began: float = 0.0
+    seconds: float = 0.0
+    """real seconds spent in this session"""
+    first: float = 0.0
+    """progress when this session began: a resumed run has some"""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    def expected(self) -> float | None:
+        """Seconds the whole run takes, judged by this session; None while nobody knows."""
+        gained = self.progress - self.first
+        spent = self.seconds if self.seconds else time.monotonic() - self.began
+        return spent / gained if self.began and gained > 0.01 else None
+
+
+class Process:
+    """The running process of a job."""
+
+    def __init__(self, job: Job, logs: Path, lifeline: Lifeline, lines: Lines) -> None:
+        self.job, self._lines = job, lines
+        self._tail: deque[str] = deque(maxlen=20)
+        logs.mkdir(parents=True, exist_ok=True)
+        self._log = (logs / f"{job.name}.log").open("a", encoding="utf-8")
+        if (job.path / "config.json").exists():
+            what = ["--resume", str(job.path)]
+        else:
+            # The run folder is the run's own to make; its settings wait beside the log.
+            settings = logs / f"{job.name}.json"
+            write_json(settings, job.config.as_dict())
+            what = ["--config", str(settings), "--out", str(job.path)]
+        command = [
+            sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read),
+            "module", "easgd", "train", *what, "--json",
+        ]  # fmt: skip
+        with sigint_blocked():
+            # A session of its own: the terminal's Ctrl-C reaches the comparison only, which then decides.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                encoding="utf-8", errors="replace", start_new_session=True, pass_fds=(lifeline.read,),
+            )  # fmt: skip
+        job.state, job.began = "running", time.monotonic()
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), daemon=True)
+            for stream in (self._process.stdout, self._process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            event = None
+            if line.startswith("{"):
+                with suppress(ValueError):
+                    event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                self._lines.put((self.job, event))
+            else:
+                with suppress(OSError, ValueError):
+                    self._log.write(line)
+                    self._log.flush()
+                if line.strip():
+                    self._tail.append(line.strip())
+
+    def _wait(self) -> None:
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(5)  # a grandchild may hold the pipe open
+        self._lines.put((self.job, None))
+
+    def interrupt(self) -> None:
+        """Ask the run to save itself and end."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End the run and everything it started, at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def conclude(self, stopped: bool) -> None:
+        """The process has ended: write down how the job stands."""
+        self._log.close()
+        job, code = self.job, self._process.returncode
+        job.seconds = time.monotonic() - job.began
+        state = RunFolder(job.path).status.get("state")
+        if code == 0 and state == "finished":
+            job.state, job.progress = "finished", 1.0
+        elif stopped or code == 130:
+            job.state, job.reason = "interrupted", "stopped on request"
+        else:
+            job.state = "failed"
+            job.reason = self._tail[-1] if self._tail else describe_exit(code)

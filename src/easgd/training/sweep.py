@@ -1,0 +1,135 @@
+"""A comparison as data: settings with lists in them, multiplied out to one run per combination.
+
+    data = "digits"                 # settings of every run; any of them may be a list
+    seed = [0, 1, 2]
+
+    [[runs]]                        # a group of runs: what it says goes before what stands above
+    method = "msgd"
+    lr = [0.02, 0.05, 0.1]
+
+    [[runs]]
+    method = ["easgd", "eamsgd"]
+    workers = [4, 8]
+
+A setting of all runs that a method does not have (the period of MSGD, the momentum of EASGD) is left out for it. What
+a group says of its one method itself must fit it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from easgd.errors import SettingError, refuse, unknown
+from easgd.training.config import FIELDS, NAMES, SEQUENTIAL, Config, convert
+
+OWN = ("levels", "baseline", "jobs", "runs")
+"""Keys of a comparison that are no settings of a run."""
+METHOD_SETTINGS = ("beta", "moving_rate", "rho", "momentum", "rate")
+MOST = 10_000
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of a comparison, and how it is reported."""
+
+    configs: list[Config]
+    levels: list[float] | None = None
+    baseline: str | None = None
+    jobs: int | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+def load_sweep(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Sweep:
+    """Read a comparison from a TOML file; `overrides` go before what it says."""
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise refuse("file", path, (error.strerror or str(error)).lower(), "give a TOML file of settings") from error
+    except ValueError as error:
+        raise refuse("file", path, f"it is no TOML ({error})", "mend it") from error
+    return make_sweep(data, overrides, where=str(path))
+
+
+def make_sweep(
+    data: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, where: str = "the comparison"
+) -> Sweep:
+    """Multiply settings out; an unknown key is refused with the nearest name."""
+    groups = data.get("runs", [{}])
+    if not isinstance(groups, list) or not groups or not all(isinstance(group, Mapping) for group in groups):
+        raise SettingError(f"runs in {where}: it must be a list of tables; write [[runs]] before each group")
+    common = _checked({k: v for k, v in data.items() if k not in OWN}, where, (*FIELDS, *OWN))
+    forced = _checked(overrides or {}, "the options", FIELDS)
+    configs: dict[Config, None] = {}
+    for group in groups:
+        own = _checked(group, f"[[runs]] of {where}", FIELDS)
+        for config in _multiplied({**common, **own, **forced}, own):
+            configs[config] = None
+            if len(configs) > MOST:
+                raise refuse("runs", f"more than {MOST}", "that is no comparison any more", "shorten the lists")
+    levels, baseline, jobs = data.get("levels"), data.get("baseline"), data.get("jobs")
+    if levels is not None:
+        levels = _levels(levels)
+    if baseline is not None and not isinstance(baseline, str):
+        raise refuse("baseline", baseline, "it is the name of a method", 'write baseline = "msgd"')
+    return Sweep(list(configs), levels, baseline, check_jobs(jobs), dict(data))
+
+
+def _levels(given: Any) -> list[float]:
+    levels = given if isinstance(given, list) else [given]
+    for level in levels:
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise refuse("levels", given, "test errors lie between 0 and 1", "write levels = [0.05, 0.03]")
+    return [float(level) for level in levels]
+
+
+def check_jobs(jobs: Any) -> int | None:
+    """Return a number of runs at once, or None for the default."""
+    if jobs is None:
+        return None
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise refuse("jobs", jobs, "at least one run must go on", "write jobs = 2")
+    return jobs
+
+
+def _checked(settings: Mapping[str, Any], where: str, known: Any) -> dict[str, list[Any]]:
+    """Return every setting as a list of values of its type."""
+    result = {}
+    for key, given in settings.items():
+        name = str(key).replace("-", "_")
+        if name not in FIELDS:
+            raise unknown(f"key in {where}", str(key), known)
+        values = list(given) if isinstance(given, list | tuple) else [given]
+        if not values:
+            raise refuse(name, "[]", "a list needs at least one value", f"leave {name} out for its default")
+        result[name] = [convert(name, value) for value in values]
+    return result
+
+
+def _multiplied(settings: dict[str, list[Any]], own: Mapping[str, Any]) -> Iterator[Config]:
+    """Yield one configuration per combination, the last setting changing fastest."""
+    methods = settings.pop("method", ["eamsgd"])
+    for method in methods:
+        if method not in NAMES:
+            raise unknown("method", str(method), NAMES)
+        meant = set(own) if len(methods) == 1 and "method" in own else set()
+        fitting = {name: v for name, v in settings.items() if name in meant or _has(method, name)}
+        for values in itertools.product(*fitting.values()):
+            yield Config(method=method, **dict(zip(fitting, values, strict=True))).resolved()
+
+
+def _has(method: str, name: str) -> bool:
+    """Whether a setting means something to a method."""
+    from easgd.methods import METHODS
+
+    if name == "workers":
+        return method not in SEQUENTIAL
+    if name == "period":
+        return method not in (*SEQUENTIAL, "mdownpour")  # MDOWNPOUR is defined for τ = 1 only
+    return name not in METHOD_SETTINGS or name in inspect.signature(METHODS[method].__init__).parameters
