@@ -9,7 +9,6 @@ two vectors, so that many virtual workers can take turns with one model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +33,6 @@ class Replica:
         # A lone flat parameter is its own vector, whatever its dtype: nothing is ever copied.
         self._flat = self.params[0].detach() if len(self.params) == 1 and self.params[0].dim() == 1 else None
         self._stage: Tensor | None = None
-        self._finite_at: tuple[int, ...] | None = None
         self._index = {id(p): i for i, p in enumerate(self.params)}
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
@@ -56,38 +54,31 @@ class Replica:
             torch.cuda.current_stream().synchronize()
         return self._stage
 
-    def subtract_(self, d: Tensor) -> None:
-        """Move the parameters by −d, and learn in the same pass whether they are finite (see `known_finite`)."""
-        parts = self.in_place()
-        if self._flat is not None or parts is None:
-            self.add_(d, alpha=-1.0)
-            return
-        from easgd.kernels import fused  # numba takes a while to import, and small simulations never come here
-
-        pieces = torch.split(d, self.sizes)
-        total = sum(fused.subtract_(p.numpy(), piece.numpy()) for p, piece in zip(parts, pieces, strict=True))
-        self._finite_at = self._versions() if math.isfinite(total) else None
-
-    def known_finite(self) -> bool:
-        """Whether the parameters are known to be finite: nothing has changed them since they were seen to be."""
-        return self._finite_at is not None and self._finite_at == self._versions()
-
-    def moved(self) -> None:
-        """The optimizer is about to move the parameters: some do it behind torch's back, through `.data`."""
-        self._finite_at = None
-
-    def _versions(self) -> tuple[int, ...]:
-        return tuple(p._version for p in self.params)
-
     def owns(self, vector: Tensor) -> bool:
         """Whether a vector is the parameters' own memory, which an answer must not be written into."""
         return self._flat is not None and vector.data_ptr() == self._flat.data_ptr()
 
-    def in_place(self) -> list[Tensor] | None:
-        """The tensors' own memory as vectors, if all of them are float32 on the CPU; else None."""
+    def in_place(self) -> list[tuple[Tensor, float]] | None:
+        """The tensors' own memory as vectors, each with its gain, if they can be moved just before a step; else None.
+
+        The gain is how far a tensor must move before the step to have moved by 1 after it. A step that adds to x what
+        does not depend on x keeps a move as it is: 1. Weight decay that only shrinks x, to (1 − ηλ)x, shrinks the move
+        with it: 1/(1 − ηλ). Other optimizers' steps are not known to be of this kind.
+        """
         if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self.params):
             return None
-        return [in_memory_order(p.detach()) for p in self.params]
+        kind, gains = type(self.optimizer), [1.0] * len(self.params)
+        for group in self.optimizer.param_groups:
+            shrinks = float(group["lr"]) * float(group.get("weight_decay", 0.0))
+            # In a momentum buffer or in Adam's moments the decay would remember where x was.
+            sgd = kind is torch.optim.SGD and (shrinks == 0 or group["momentum"] == 0)
+            adam = kind in (torch.optim.Adam, torch.optim.AdamW) and (shrinks == 0 or group["decoupled_weight_decay"])
+            if not (sgd or adam) or shrinks >= 0.5:
+                return None
+            for p in group["params"]:
+                if p.grad is not None and id(p) in self._index:  # a tensor without a gradient is passed over
+                    gains[self._index[id(p)]] = 1 / (1 - shrinks)
+        return [(in_memory_order(p.detach()), gain) for p, gain in zip(self.params, gains, strict=True)]
 
     def position(self) -> Tensor:
         """Return the paper's x, where the optimizer stores a look-ahead point.
@@ -116,7 +107,6 @@ class Replica:
 
     def write_(self, x: Tensor) -> None:
         """Set the parameters to the vector x."""
-        self._finite_at = None
         if self._flat is not None:
             self._flat.copy_(x)
             return

@@ -88,7 +88,7 @@ def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, qu
     fresh = torch.rand(n)
     calls: dict[str, Callable[[], object]] = {
         "limit": lambda: fused.swap_(mine, shared),
-        "exchange": lambda: center.exchange(message, 0.5, checked=True),
+        "exchange": lambda: center.apply_move([(message, 1.0)], 0.5),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(7):

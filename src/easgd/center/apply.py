@@ -6,6 +6,8 @@ in the table and runs as it is written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -16,45 +18,58 @@ ELASTIC = (EASGD.propose, Method.absorb_)
 PUSH = (Method.propose, Method.absorb_)
 MOMENTUM = (Method.propose, MDownpour.absorb_)
 
+Exchange = Callable[[fused.Vector, float, int], float]
 
-def exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:
-    """Update this stretch of the center and put the answer in the message's place; return Σd² of an elastic answer.
 
+def prepared(method: Method, center: Slots) -> Exchange:
+    """The exchange on this stretch of the center, as a function of (message, scale, version).
+
+    It updates the center, puts the answer in the message's place and returns Σd² of an elastic answer, 0 of another.
     A d that is not finite stays in the answer, makes the sum not finite, and is not added to the center. Other
-    messages are checked by the caller, and return 0.
+    messages are checked by the caller.
     """
     rule = (type(method).propose, type(method).absorb_)
-    fits = all(t.dtype == torch.float32 and t.is_contiguous() for t in (message, *center.values()))
-    if not fits or rule not in (ELASTIC, PUSH, MOMENTUM):
-        return plain_exchange_(method, center, message, scale, version)
-    m, x = message.numpy(), center["x"].numpy()
-    a = method.averaging_rate(version)
-    if rule == ELASTIC:
-        if a is None:
-            return fused.elastic_(m, x, fused.f32(scale))
-        return fused.elastic_averaged_(m, x, center["average"].numpy(), fused.f32(scale), fused.f32(a))
-    if a is not None:
-        center["average"].lerp_(center["x"], a)
-    if rule == PUSH:
-        fused.add_answer_(m, x)
-    else:
-        assert isinstance(method, MDownpour)
-        fused.momentum_answer_(m, x, center["velocity"].numpy(), fused.f32(method.momentum))
-    return 0.0
+    if rule not in (ELASTIC, PUSH, MOMENTUM):
+        return lambda m, scale, version: plain_exchange_(method, center, torch.from_numpy(m), scale, version)
+    arrays = {name: slot.numpy() for name, slot in center.items()}
+    x, f32 = arrays["x"], fused.f32
+    if rule == ELASTIC and not method.keeps_average:
+        return lambda m, scale, version: fused.elastic_(m, x, f32(scale))
+
+    def exchange(m: fused.Vector, scale: float, version: int) -> float:
+        a = method.averaging_rate(version)
+        if rule == ELASTIC:
+            return fused.elastic_averaged_(m, x, arrays["average"], f32(scale), f32(a))
+        if a is not None:
+            center["average"].lerp_(center["x"], a)
+        if rule == PUSH:
+            fused.add_answer_(m, x)
+        else:
+            assert isinstance(method, MDownpour)
+            fused.momentum_answer_(m, x, arrays["velocity"], f32(method.momentum))
+        return 0.0
+
+    return exchange
 
 
-def reads_in_place(method: Method) -> bool:
-    """Whether an exchange needs nothing of a worker but its parameters, so that it may read them where they lie."""
-    rule = (type(method).propose, type(method).absorb_)
-    return rule == ELASTIC and type(method).local is Method.local and not method.keeps_average
+def exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:
+    """One such exchange, of a contiguous float32 message."""
+    return prepared(method, center)(message.numpy(), scale, version)
+
+
+def moves_in_place(method: Method) -> bool:
+    """Whether an exchange is `fused.move_` of the parameters and the center, and nothing else."""
+    own = all(getattr(type(method), name) is getattr(EASGD, name) for name in ("propose", "absorb_", "update_"))
+    mine = all(getattr(type(method), name) is getattr(EASGD, name) for name in ("local", "send", "finish"))
+    return own and mine and not method.keeps_average
 
 
 def warm(method: Method) -> None:
     """Load the method's loop before the first exchange needs it: compiling one takes a second, once per machine."""
-    exchange_(method, method.center_slots(torch.zeros(1)), torch.zeros(1), 0.0, 0)
-    if reads_in_place(method):
-        one = torch.zeros(1).numpy()
-        fused.elastic_from_(one, one.copy(), one.copy(), fused.f32(0.0))
+    one = torch.zeros(1).numpy()
+    prepared(method, method.center_slots(torch.zeros(1)))(one, 0.0, 0)
+    if moves_in_place(method):
+        fused.move_(one, one.copy(), fused.f32(0.0), fused.f32(1.0))
 
 
 def plain_exchange_(method: Method, center: Slots, message: Tensor, scale: float, version: int) -> float:

@@ -19,8 +19,9 @@ RANKS, STRIPES_MOST = 1024, 64
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
 # words: counters, then one word per rank three times over, then one per stripe
-VERSION, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
+CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
 STATES, INCARNATIONS, ARRIVED, STRIPE_VERSIONS = 64, 64 + RANKS, 64 + 2 * RANKS, 64 + 3 * RANKS
+VERSION = STRIPE_VERSIONS  # the master's clock counts the updates of the first stripe
 BYTES = -(-8 * (STRIPE_VERSIONS + STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 # bytes of the lock file

@@ -47,13 +47,8 @@ class Door(Protocol):
     def leave(self) -> None:
         """Leave politely."""
 
-    def exchange(self, message: Tensor | None, scale: float, *, checked: bool = False) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
         """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
-
-    def exchange_in_place(
-        self, parts: list[Tensor], answer: Tensor, scale: float, *, checked: bool = False
-    ) -> Tensor | None:
-        """An elastic exchange of an x that lies in several tensors; d is written into `answer`."""
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer; False: it was not finite."""

@@ -51,27 +51,26 @@ class RecordLocks:
         finally:
             self.release(byte)
 
-    def take(self, byte: int, *, shared: bool = False) -> None:
-        """Take lock `byte`, waiting for it.
+    def take(self, byte: int, *, shared: bool = False) -> float:
+        """Take lock `byte`, waiting for it; return the seconds that took, 0 if it was free.
 
         A stripe is held for less than a millisecond, and on a virtual machine waking a sleeper costs several: so ask
         again for a while, giving the processor away in between, before going to sleep.
         """
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        patience = time.perf_counter() + SPIN_SECONDS
-        while time.perf_counter() < patience:
-            try:
-                fcntl.lockf(self.file, kind | fcntl.LOCK_NB, 1, byte)
-            except OSError:
-                os.sched_yield()
-            else:
-                return
-        fcntl.lockf(self.file, kind, 1, byte)
+        if self.try_take(byte, shared=shared):
+            return 0.0
+        start = time.perf_counter()
+        while time.perf_counter() < start + SPIN_SECONDS:
+            os.sched_yield()
+            if self.try_take(byte, shared=shared):
+                return time.perf_counter() - start
+        fcntl.lockf(self.file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, 1, byte)
+        return time.perf_counter() - start
 
-    def try_take(self, byte: int) -> bool:
+    def try_take(self, byte: int, *, shared: bool = False) -> bool:
         """Take lock `byte` if it is free."""
         try:
-            fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self.file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, 1, byte)
         except OSError:
             return False
         return True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from easgd.center.control import GATE, LOCKS, TURNSTILE, VERSION, Control
+from easgd.center.control import CLOSING, GATE, LOCKS, TURNSTILE, VERSION, Control
 from easgd.center.locks import RecordLocks
 from easgd.center.segment import Layout, Segment
 from easgd.methods import Slots
@@ -54,19 +54,29 @@ class Onlooker:
             return None
         locks, end = RecordLocks.of(self.folder / LOCKS), time.monotonic() + patience
         with locks.threads:
-            for byte in (TURNSTILE, GATE):
-                while not locks.try_take(byte):
-                    if time.monotonic() > end:
-                        if byte == GATE:
-                            locks.release(TURNSTILE)
-                        return None
-                    time.sleep(POLL)
+            if not _take_by(locks, TURNSTILE, end):
+                return None
             try:
-                return {name: slot.clone() for name, slot in segment.slots.items() if name != "sum"}
+                segment.control.words[CLOSING] = 1  # new exchanges queue up at the turnstile
+                if not _take_by(locks, GATE, end):
+                    return None
+                try:
+                    return {name: slot.clone() for name, slot in segment.slots.items() if name != "sum"}
+                finally:
+                    locks.release(GATE)
             finally:
-                locks.release(GATE)
+                segment.control.words[CLOSING] = 0
                 locks.release(TURNSTILE)
 
     def named(self, slots: Slots) -> dict[str, Tensor]:
         """What is measured of a snapshot, z where there is one, else x̃, under the model's names."""
         return self.layout.split(slots.get("average", slots["x"]))
+
+
+def _take_by(locks: RecordLocks, byte: int, end: float) -> bool:
+    """Take a lock if it is free before `end`."""
+    while not locks.try_take(byte):
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL)
+    return True

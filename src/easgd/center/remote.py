@@ -131,7 +131,6 @@ class RemoteCenter:
         self._plain = isinstance(codec, Float32)
         # Two, in turn: a method may keep the last answer until the next has come whole.
         self._answers = [torch.empty(n), torch.empty(n)]
-        self._gathered: Tensor | None = None
         self._staging = None if self._plain else torch.empty(n, dtype=torch.float32).view(torch.uint8)
         self._feedback = [] if self._plain else [Feedback(codec, b - a) for a, b in wire.bounds]
         self._following: list[Following | None] = [None] * len(wire.bounds)
@@ -192,7 +191,7 @@ class RemoteCenter:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float, *, checked: bool = False) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
         """Apply one message and answer it, on all shards at once. None: it was not finite."""
         late = self._resolve(RETRY_SECONDS)
         if late is not None and late[1] is not None and message is not None:
@@ -200,19 +199,10 @@ class RemoteCenter:
                 return late[1]  # of the exchange that could not be delivered then: the spring has been felt
             assert late[0].message is not None
             message = message - late[0].message  # the center has that part of the change already
-        if message is not None and not checked and not finite(message):
+        if message is not None and not finite(message):
             return None
         kind = Kind.PULL if message is None else Kind.EXCHANGE
         return self._send(kind, message, scale, RETRY_SECONDS)
-
-    def exchange_in_place(
-        self, parts: list[Tensor], answer: Tensor, scale: float, *, checked: bool = False
-    ) -> Tensor | None:
-        """The same for an x in several tensors, which are read once, into the message."""
-        if self._gathered is None:
-            self._gathered = torch.empty(self.layout.size)
-        torch.cat(parts, out=self._gathered)
-        return self.exchange(self._gathered, scale, checked=checked)
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer."""

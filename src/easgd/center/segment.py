@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from easgd.center.control import BYTES, CENTER, HEADER, STRIPE_VERSIONS, STRIPES_MOST, VERSION, Control
+from easgd.center.control import BYTES, CENTER, HEADER, STRIPE_VERSIONS, STRIPES_MOST, Control
 from easgd.errors import SettingError
 
 _PAGE = mmap.PAGESIZE
@@ -146,9 +146,9 @@ class Segment:
                 file.seek(BYTES + i * _slot_bytes(n))
                 file.write(vector.to(torch.float32).contiguous().numpy().data)
             if saved is not None:
-                for word, value in ((VERSION, saved["version"]), *_stripe_words(saved["version"])):
-                    file.seek(8 * word)
-                    file.write(int(value).to_bytes(8, sys.byteorder, signed=True))
+                # Between two exchanges the clocks of all stripes are the master's.
+                file.seek(8 * STRIPE_VERSIONS)
+                file.write(int(saved["version"]).to_bytes(8, sys.byteorder, signed=True) * STRIPES_MOST)
         header = {"method": method, "layout": layout.as_json(), "slots": names, "stripes": stripes_for(n)}
         scratch = folder / f"{HEADER}.tmp"
         scratch.write_text(json.dumps(header))
@@ -167,11 +167,6 @@ def refuse_misfit(problems: list[str]) -> None:
     if problems:
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
         raise SettingError(f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others")
-
-
-def _stripe_words(version: int) -> list[tuple[int, int]]:
-    """The clocks of all stripes: between two exchanges they equal the master's."""
-    return [(STRIPE_VERSIONS + s, version) for s in range(STRIPES_MOST)]
 
 
 def check_saved(saved: dict[str, Any], slots: dict[str, Tensor]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from typing import Any
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.apply import exchange_, warm
+from easgd.center.apply import prepared, warm
 from easgd.center.control import (
     ABSORBED,
     APPLIED,
     ARRIVED,
+    CLOSING,
     CONTROL,
     GATE,
     INCARNATIONS,
@@ -45,7 +46,7 @@ from easgd.center.memory import finite
 from easgd.center.segment import Layout, Segment
 from easgd.errors import SettingError
 from easgd.kernels import fused
-from easgd.methods import Method, Slots
+from easgd.methods import Method
 
 POLL = 2e-4
 LIFE_SECONDS = 60.0
@@ -74,8 +75,12 @@ class SharedCenter:
         self.moved = 0  # nothing crosses a network
         self.news: list[tuple[str, str]] = []
         self._next_look = 0.0
-        self._slots_of = [{n: v[a:b] for n, v in self.segment.slots.items()} for a, b in self.segment.bounds]
-        self._segments: list[list[tuple[int, int, int, int]]] | None = None
+        slots, count = self.segment.slots, self.segment.stripes
+        stripes = [{name: slot[a:b] for name, slot in slots.items()} for a, b in self.segment.bounds]
+        self._exchange = [prepared(method, stripe) for stripe in stripes]
+        self._centers = [stripe["x"].numpy() for stripe in stripes]
+        self._order = [(k + rank) % count for k in range(count)]
+        self._cuts: list[list[tuple[int, int, int, int]]] | None = None
 
     # membership ------------------------------------------------------------------------------------------------
 
@@ -138,86 +143,95 @@ class SharedCenter:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float, *, checked: bool = False) -> Tensor | None:
-        """Apply one message and answer it; the answer may take the message's memory. None: it was not finite.
-
-        The check reads the message once more; a caller that knows it to be finite says `checked`.
-        """
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Apply one message and answer it; the answer may take the message's memory. None: it was not finite."""
         if message is None:
             return self.snapshot()["x"]
-        if not checked and not finite(message):
-            return None
-        with self._exchanging():
-            self.squares = self._stripes(message, scale)
-            self._tick()
-        return message
+        return self.apply(message, scale) if finite(message) else None
 
-    def exchange_in_place(
-        self, parts: list[Tensor], answer: Tensor, scale: float, *, checked: bool = False
-    ) -> Tensor | None:
-        """An elastic exchange that reads x where it lies, in the tensors it is made of, and writes d into `answer`.
+    def apply(self, message: Tensor, scale: float) -> Tensor:
+        """`exchange` for a message that is known to be finite."""
+        vector = message.float().contiguous()
+        whole, bounds, exchange = vector.numpy(), self.segment.bounds, self._exchange
 
-        One pass less over memory than gathering x first. The tensors must stand still until it is done.
+        def stripe(s: int) -> float:
+            a, b = bounds[s]
+            return exchange[s](whole[a:b], scale, self.words[STRIPE_VERSIONS + s])
+
+        self._each(stripe)
+        return message if vector is message else message.copy_(vector)
+
+    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+        """A whole elastic exchange in one pass, on x where it lies: d = α(x − x̃); x −= gain·d; x̃ += d.
+
+        The parts are x's tensors, each with its gain. False: x was not finite, and nothing has changed.
         """
-        if not checked and not all(finite(part) for part in parts):
-            return None
-        pieces, rate = [part.numpy() for part in parts], fused.f32(scale)
-        if self._segments is None:
-            self._segments = cut([len(piece) for piece in pieces], self.segment.bounds)
-        total = 0.0
-        with self._exchanging():
-            for s, slots, d in self._each(answer):
-                center, out = slots["x"].numpy(), d.numpy()
-                for which, start, end, at in self._segments[s]:
-                    stop = at + end - start
-                    total += fused.elastic_from_(pieces[which][start:end], center[at:stop], out[at:stop], rate)
-                self.words[STRIPE_VERSIONS + s] += 1
-            self.squares = total
-            self._tick()
-        return answer
+        if not all(finite(part) for part, _ in parts):
+            return False
+        self.apply_move(parts, scale)
+        return True
+
+    def apply_move(self, parts: list[tuple[Tensor, float]], scale: float) -> None:
+        """`move` for an x that is known to be finite."""
+        rate, pieces = fused.f32(scale), [(part.numpy(), fused.f32(gain)) for part, gain in parts]
+        if self._cuts is None:
+            self._cuts = cut([len(piece) for piece, _ in pieces], self.segment.bounds)
+        cuts, centers = self._cuts, self._centers
+
+        def stripe(s: int) -> float:
+            center, total = centers[s], 0.0
+            for which, start, end, at in cuts[s]:
+                piece, gain = pieces[which]
+                total += fused.move_(piece[start:end], center[at : at + end - start], rate, gain)
+            return total
+
+        self._each(stripe)
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer."""
         return self.exchange(message, scale) is not None
 
-    def _stripes(self, message: Tensor, scale: float) -> float:
-        """Exchange stripe by stripe, starting at one's own so that workers do not queue up; return Σd²."""
-        total = 0.0
-        for s, slots, part in self._each(message):
-            total += exchange_(self.method, slots, part, scale, self.words[STRIPE_VERSIONS + s])
-            self.words[STRIPE_VERSIONS + s] += 1
-        return total
+    def _each(self, work: Callable[[int], float]) -> None:
+        """Do work on every stripe under its lock, inside the gate; it returns its part of Σd².
 
-    def _each(self, message: Tensor) -> Iterator[tuple[int, Slots, Tensor]]:
-        """Every stripe under its lock, with its part of the message."""
-        count = self.segment.stripes
-        for k in range(count):
-            s = (k + self.rank) % count
-            a, b = self.segment.bounds[s]
-            start = time.perf_counter()
-            with self.locks.hold(STRIPES + s):
-                self.locked_seconds += time.perf_counter() - start
-                yield s, self._slots_of[s], message[a:b]
+        Workers start at different stripes, so that they do not queue up. This is the hot path: no generators here.
+        """
+        locks, words, total = self.locks, self.words, 0.0
+        with locks.threads:
+            self._pass_gate()
+            try:
+                for s in self._order:
+                    self.locked_seconds += locks.take(STRIPES + s)
+                    try:
+                        total += work(s)
+                        words[STRIPE_VERSIONS + s] += 1
+                    finally:
+                        locks.release(STRIPES + s)
+            finally:
+                locks.release(GATE)
+        self.squares = total
+
+    def _pass_gate(self) -> None:
+        """Go inside the gate, which exchanges share; while a snapshot wants it empty, queue up behind it."""
+        if self.words[CLOSING]:
+            with self.locks.hold(TURNSTILE):
+                self.locked_seconds += self.locks.take(GATE, shared=True)
+        else:
+            self.locked_seconds += self.locks.take(GATE, shared=True)
 
     @contextmanager
-    def _exchanging(self) -> Iterator[None]:
-        """Be inside the gate: shared among exchanges, closed by a snapshot."""
-        with self.locks.threads:
-            with self.locks.hold(TURNSTILE):
-                self.locks.take(GATE, shared=True)
-            try:
+    def _closed_gate(self) -> Iterator[None]:
+        """Keep new exchanges out while the gate empties, so that a snapshot cannot starve, then hold it."""
+        with self.locks.threads, self.locks.hold(TURNSTILE):
+            # Whoever is killed in here leaves the word set: exchanges then take one lock more, until the next snapshot.
+            self.words[CLOSING] = 1
+            with self.locks.hold(GATE):
+                self.words[CLOSING] = 0
                 yield
-            finally:
-                self.locks.release(GATE)
-
-    def _tick(self) -> None:
-        with self.locks.hold(CONTROL):
-            self.words[VERSION] += 1
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all the center's vectors between two exchanges: none is half in it."""
-        # Holding the turnstile keeps new exchanges out while the gate empties, so a snapshot cannot starve.
-        with self.locks.threads, self.locks.hold(TURNSTILE), self.locks.hold(GATE):
+        with self._closed_gate():
             return {name: slot.clone() for name, slot in self.segment.slots.items() if name != "sum"}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -289,16 +303,16 @@ class SharedCenter:
         Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
         part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
         """
-        with self.locks.hold(TURNSTILE), self.locks.hold(GATE):
+        with self._closed_gate():
             for s in range(self.words[ABSORBED], self.segment.stripes):
                 a, b = self.segment.bounds[s]
                 part = {name: slot[a:b] for name, slot in self.segment.slots.items()}
                 d = part["sum"].clone()
                 part["sum"].zero_()
-                self.method.update_(part, d, self.words[VERSION])
+                self.method.update_(part, d, self.words[STRIPE_VERSIONS + s])
+                self.words[STRIPE_VERSIONS + s] += 1
                 self.words[ABSORBED] = s + 1
             self.words[ABSORBED] = 0
-            self.words[VERSION] += 1
 
     def _bury_the_dead(self) -> None:
         """While waiting for others, look now and then whether they live: a dead worker's life lock is open."""

@@ -21,7 +21,7 @@ Vector = npt.NDArray[np.float32]
 f32 = np.float32
 _LARGEST = np.float32(np.finfo(np.float32).max)
 _ZERO = np.float32(0)
-_BLOCK = 1024  # two blocks of 4 KiB stay in the first-level cache between the exchange and the sum over it
+_BLOCK = 16384  # a sum of float32 over a block is exact enough; blocks are added in float64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,66 +32,70 @@ def _jit(function: F) -> F:
 
 
 def _jit_sum(function: F) -> F:
-    # A sum may be taken in any order here: without that freedom it cannot be vectorised.
-    options = {"nogil": True, "cache": True, "boundscheck": False, "fastmath": {"reassoc", "contract"}}
+    # A sum may be taken in any order here: without that freedom it cannot be vectorised. Nothing may be contracted:
+    # a fused multiply-add rounds once, and the numbers would no longer be those of the plain functions.
+    options = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"reassoc"}}
     compiled: F = njit(**options)(function)  # type: ignore[call-overload]
     return compiled
 
 
+# In the loops below `q <= _LARGEST` is False for infinity and for NaN: what is not finite, or beyond 1e19, stays out.
+
+
 @_jit_sum
-def squares(d: Vector) -> np.float32:
-    """Σ d²."""
+def _elastic_block_(x: Vector, center: Vector, rate: np.float32) -> np.float32:
     total = _ZERO
-    for i in range(d.size):
-        total += d[i] * d[i]
-    return total
-
-
-@_jit
-def _elastic_block_(x: Vector, center: Vector, rate: np.float32) -> None:
     for i in range(x.size):
         d = (x[i] - center[i]) * rate
+        q = d * d
         x[i] = d
-        center[i] += d if abs(d) <= _LARGEST else _ZERO  # the comparison is False for NaN too
-
-
-@_jit
-def _averaged_block_(x: Vector, center: Vector, average: Vector, rate: np.float32, a: np.float32) -> None:
-    for i in range(x.size):
-        old = center[i]
-        d = (x[i] - old) * rate
-        average[i] += a * (old - average[i])
-        x[i] = d
-        center[i] = old + (d if abs(d) <= _LARGEST else _ZERO)
+        center[i] += d if q <= _LARGEST else _ZERO
+        total += q
+    return total
 
 
 @_jit
 def elastic_(x: Vector, center: Vector, rate: np.float32) -> float:
     """x ← d = rate·(x − center); center += d. Returns Σd²: not finite if a d is not."""
     total = 0.0
-    for start in range(0, x.size, _BLOCK):
-        end = min(start + _BLOCK, x.size)
-        _elastic_block_(x[start:end], center[start:end], rate)
-        total += float(squares(x[start:end]))
+    for i in range(0, x.size, _BLOCK):
+        total += float(_elastic_block_(x[i : i + _BLOCK], center[i : i + _BLOCK], rate))
+    return total
+
+
+@_jit_sum
+def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> np.float32:
+    total = _ZERO
+    for i in range(x.size):
+        d = (x[i] - center[i]) * rate
+        q = d * d
+        d = d if q <= _LARGEST else _ZERO
+        x[i] -= gain * d
+        center[i] += d
+        total += q
     return total
 
 
 @_jit
-def _elastic_from_block_(x: Vector, center: Vector, d: Vector, rate: np.float32) -> None:
-    for i in range(x.size):
-        change = (x[i] - center[i]) * rate
-        d[i] = change
-        center[i] += change if abs(change) <= _LARGEST else _ZERO
-
-
-@_jit
-def elastic_from_(x: Vector, center: Vector, d: Vector, rate: np.float32) -> float:
-    """d ← rate·(x − center); center += d; x is only read. Returns Σd²."""
+def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> float:
+    """Both ends of the spring at once: d = rate·(x − center); x −= gain·d; center += d. Returns Σd²."""
     total = 0.0
-    for start in range(0, x.size, _BLOCK):
-        end = min(start + _BLOCK, x.size)
-        _elastic_from_block_(x[start:end], center[start:end], d[start:end], rate)
-        total += float(squares(d[start:end]))
+    for i in range(0, x.size, _BLOCK):
+        total += float(_move_block_(x[i : i + _BLOCK], center[i : i + _BLOCK], rate, gain))
+    return total
+
+
+@_jit_sum
+def _averaged_block_(x: Vector, center: Vector, average: Vector, rate: np.float32, a: np.float32) -> np.float32:
+    total = _ZERO
+    for i in range(x.size):
+        old = center[i]
+        d = (x[i] - old) * rate
+        q = d * d
+        average[i] += a * (old - average[i])
+        x[i] = d
+        center[i] = old + (d if q <= _LARGEST else _ZERO)
+        total += q
     return total
 
 
@@ -99,27 +103,9 @@ def elastic_from_(x: Vector, center: Vector, d: Vector, rate: np.float32) -> flo
 def elastic_averaged_(x: Vector, center: Vector, average: Vector, rate: np.float32, a: np.float32) -> float:
     """average += a·(center − average) with the old center, then the elastic exchange. Returns Σd²."""
     total = 0.0
-    for start in range(0, x.size, _BLOCK):
-        end = min(start + _BLOCK, x.size)
-        _averaged_block_(x[start:end], center[start:end], average[start:end], rate, a)
-        total += float(squares(x[start:end]))
-    return total
-
-
-@_jit
-def _subtract_block_(x: Vector, d: Vector) -> None:
-    for i in range(x.size):
-        x[i] -= d[i]
-
-
-@_jit
-def subtract_(x: Vector, d: Vector) -> float:
-    """x −= d. Returns Σx² of the result: not finite if an element is not."""
-    total = 0.0
-    for start in range(0, x.size, _BLOCK):
-        end = min(start + _BLOCK, x.size)
-        _subtract_block_(x[start:end], d[start:end])
-        total += float(squares(x[start:end]))
+    for i in range(0, x.size, _BLOCK):
+        end = i + _BLOCK
+        total += float(_averaged_block_(x[i:end], center[i:end], average[i:end], rate, a))
     return total
 
 

@@ -117,7 +117,7 @@ class EASGD(Method):
 
     def finish(self, replica: Replica, state: Slots, answer: Tensor) -> None:
         """xⁱ ← xⁱ − d, after the step whose gradient was taken at the old x."""
-        replica.subtract_(answer)
+        replica.add_(answer, alpha=-1.0)
 
     def propose(self, center: Slots, message: Tensor, scale: float) -> Tensor:
         """d = α(x − x̃)."""

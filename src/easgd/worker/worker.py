@@ -9,6 +9,10 @@ The user's loop stays as it is. Three hooks drive the paper's loop around it:
 The gradient is taken at the old x whether or not the answer has come, so hiding the exchange behind forward and
 backward changes no number. A method that needs the answer first (DOWNPOUR) gets it before the forward goes on.
 
+Where the center is in reach, EASGD does better than hiding: between gradient and step, x and x̃ move in one pass over
+memory, with no message and no answer. The step adds to x what it would have added, so this too changes no number;
+`Replica.in_place` says for which optimizers that holds.
+
 Alone, with no launcher, nothing is exchanged and the script trains as it did before.
 """
 
@@ -27,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from easgd import checkpoint
-from easgd.center.apply import reads_in_place
+from easgd.center.apply import moves_in_place
 from easgd.center.door import Door
 from easgd.center.memory import MemoryCenter
 from easgd.center.segment import Layout
@@ -72,11 +76,10 @@ class Worker:
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[Tensor | None] | None = None
         self._answer: Tensor | None = None
-        self._difference: Tensor | None = None
         # Buffers change in the forward pass, behind which the exchange runs: they are copied before it.
         still = all(t.requires_grad for t in self.tensors.values())
-        self._in_place = still and self.schedule != "sync" and reads_in_place(method)
-        self._begun = self._eager = self._closed = self._reset_due = self._unreached = False
+        self._movable = still and self.schedule != "sync" and moves_in_place(method)
+        self._begun = self._eager = self._closed = self._reset_due = self._unreached = self._deferred = False
         self._misses = 0
         self._seen, self._sent = 0, 0
         self._staleness: int | None = None
@@ -125,7 +128,8 @@ class Worker:
 
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def before_step(opt: Any, args: Any, kwargs: Any) -> None:
-            self._before_step()
+            # The arguments are those of `step`, the optimizer itself first.
+            self._before_step(closure=any(a is not None for a in (*args[1:], kwargs.get("closure"))))
 
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def after_step(opt: Any, args: Any, kwargs: Any) -> None:
@@ -202,18 +206,41 @@ class Worker:
         self.loop.prepare()
         if not self.loop.due:
             return
-        assert self._pool is not None
-        start = time.perf_counter()
-        scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
+        near = isinstance(self.home, SharedCenter) and self._movable
+        self._deferred = near and self.replica.in_place() is not None
+        if not self._deferred:
+            self._send()
+
+    def _move(self) -> bool:
+        """The exchange in one pass, just before the step; False if the parameters or the optimizer do not allow it."""
+        home, start, parts = self.home, time.perf_counter(), self.replica.in_place()
+        if parts is None:
+            return False
+        assert isinstance(home, SharedCenter)
+        scale = self._scale()
+        taken = home.move(parts, scale)
+        self._answered(home, scale, own=taken)
+        if not taken:
+            self._refused()
+        self._spent(start)
+        return True
+
+    def _scale(self) -> float:
+        assert self.home is not None
         self._sent = 8 * self.replica.size
-        parts = self.replica.in_place() if self._in_place else None
-        message = None if parts is not None else self.loop.message()
+        return self.method.scale(self.replica.lr, self.home.living, self.workers)
+
+    def _send(self) -> None:
+        """Hand the message to the center, and wait for the answer where the gradient needs it."""
+        assert self._pool is not None
+        start, scale = time.perf_counter(), self._scale()
+        message = self.loop.message()
         message = None if message is None else self._own(message)
         if self.overlap and not self.method.waits and self.schedule != "sync":
-            self._pending = self._pool.submit(self._exchange, message, scale, parts)
+            self._pending = self._pool.submit(self._exchange, message, scale)
             self.recorder.communication += time.perf_counter() - start
             return
-        self._take(self._exchange(message, scale, parts))
+        self._take(self._exchange(message, scale))
         self._reset()
         if self._answer is not None:
             self.loop.receive(self._answer)
@@ -232,35 +259,25 @@ class Worker:
         """A message may be answered in its own memory: it must not be a parameter's."""
         return message.clone() if self.replica.owns(message) else message
 
-    def _exchange(self, message: Tensor | None, scale: float, parts: list[Tensor] | None) -> Tensor | None:
-        """The exchange, on whichever thread: of a message, or of the parameters where they lie."""
-        home = self.home
+    def _exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """The exchange itself, on whichever thread."""
+        home, sync = self.home, self.schedule == "sync"
         assert home is not None
         try:
-            answer = self._answered(home, message, scale, parts)
+            answer = home.exchange_together(message, scale, self.deadline) if sync else home.exchange(message, scale)
         except UnreachableError as error:
             self._missed(error)
             return None
         self._misses = 0
-        own = answer is not None and (message is not None or parts is not None)
-        self._staleness = max(0, home.version - self._seen - own)
-        self._seen = home.version
+        self._answered(home, scale, own=answer is not None and message is not None)
         return answer
 
-    def _answered(
-        self, home: Door, message: Tensor | None, scale: float, parts: list[Tensor] | None
-    ) -> Tensor | None:  # fmt: skip
-        if self.schedule == "sync":
-            return home.exchange_together(message, scale, self.deadline)
-        if parts is not None:
-            if self._difference is None:
-                self._difference = torch.empty(self.replica.size)
-            answer = home.exchange_in_place(parts, self._difference, scale, checked=self.replica.known_finite())
-        else:
-            answer = home.exchange(message, scale)
-        if answer is not None and self.method.answers_with == "difference":
+    def _answered(self, home: Door, scale: float, own: bool) -> None:
+        """Note what is recorded of an exchange that has been answered; `own` if it moved the center."""
+        if own and self.schedule != "sync" and self.method.answers_with == "difference":
             self._distance = home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
-        return answer
+        self._staleness = max(0, home.version - self._seen - own)
+        self._seen = home.version
 
     def _missed(self, error: UnreachableError) -> None:
         """The center does not answer: train on alone for a while, then end with the weights on disk."""
@@ -304,18 +321,19 @@ class Worker:
             self.replica.reset_(self.home.snapshot()["x"])
             self.loop.slots = self.method.start(self.replica)
 
-    def _before_step(self) -> None:
+    def _before_step(self, closure: bool) -> None:
         if not self._begun:
             # The model's forward was not what ran: a step that has its gradient already can only begin now, and the
             # next one begins as soon as this one has ended.
             self._eager = True
             self._begin()
-        if self._in_place:
-            self._settle()  # the exchange reads the parameters themselves: it must be done before they move
         if self.home is not None:
             self._check_groups()
             self.loop.prepare()
-            self.replica.moved()
+        if self._deferred:
+            self._deferred = False
+            if closure or not self._move():  # a closure takes its gradient in the step: x must not have moved
+                self._send()
 
     def _check_groups(self) -> None:
         now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
@@ -386,6 +404,7 @@ class Worker:
             "clock": self.loop.clock,
             "incarnation": self.loop.incarnation,
             "begun": self._begun,
+            "deferred": self._deferred,
             "answer": None if self._answer is None else self._answer.clone(),
             "slots": {name: vector.clone() for name, vector in self.loop.slots.items()},
             "rates": list(self.replica.rates),
@@ -393,7 +412,7 @@ class Worker:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave, after model and optimizer have taken theirs."""
-        missing = {"clock", "incarnation", "begun", "answer", "slots", "rates"} - state.keys()
+        missing = {"clock", "incarnation", "begun", "deferred", "answer", "slots", "rates"} - state.keys()
         if missing:
             raise SettingError(
                 f"not a worker's state: it has no {', '.join(sorted(missing))}; give what state_dict gave"
@@ -401,7 +420,7 @@ class Worker:
         self._settle()
         self._reset_due = False
         self.loop.clock, self.loop.incarnation = state["clock"], state["incarnation"]
-        self._begun = state["begun"]
+        self._begun, self._deferred = state["begun"], state["deferred"]
         self._answer = None if state["answer"] is None else state["answer"].clone()
         self.loop.slots = {name: vector.clone() for name, vector in state["slots"].items()}
         self.replica.rates = list(state["rates"])

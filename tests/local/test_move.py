@@ -1,0 +1,100 @@
+"""EASGD's exchange in one pass, between gradient and step: the same numbers as by message and answer."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import easgd
+from easgd.kernels import fused
+
+X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
+
+
+class ByMessage(easgd.EASGD):
+    """Overrides a part of the exchange, so it is carried out as it is written."""
+
+    def finish(self, replica, state, answer):
+        super().finish(replica, state, answer)
+
+
+class OwnSGD(torch.optim.SGD):
+    pass
+
+
+def groups(model, **first):
+    return [{"params": model[0].parameters(), **first}, {"params": [*model[2].parameters(), model.unused]}]
+
+
+OPTIMIZERS = {
+    "SGD": (True, lambda m: torch.optim.SGD(groups(m), lr=0.1)),
+    "SGD, l2": (True, lambda m: torch.optim.SGD(groups(m, weight_decay=0.02), lr=0.1, weight_decay=0.9)),
+    "SGD, momentum": (True, lambda m: torch.optim.SGD(groups(m), lr=0.1, momentum=0.8)),
+    "SGD, momentum, l2": (False, lambda m: torch.optim.SGD(groups(m), lr=0.1, momentum=0.8, weight_decay=0.9)),
+    "SGD, l2 beyond bounds": (False, lambda m: torch.optim.SGD(groups(m), lr=0.1, weight_decay=6.0)),
+    "Adam": (True, lambda m: torch.optim.Adam(groups(m), lr=0.1)),
+    "Adam, l2": (False, lambda m: torch.optim.Adam(groups(m), lr=0.1, weight_decay=0.9)),
+    "AdamW": (True, lambda m: torch.optim.AdamW(groups(m, lr=0.01), lr=0.1, weight_decay=0.9)),
+    "RMSprop": (False, lambda m: torch.optim.RMSprop(groups(m), lr=0.01)),
+    "a user's own": (False, lambda m: OwnSGD(groups(m), lr=0.1, weight_decay=0.9)),
+}
+
+
+def trained(folder, method, make, monkeypatch, closure=False):
+    folder.mkdir()
+    for name, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    model.unused = nn.Parameter(torch.ones(5))  # in the optimizer, without a gradient: no decay reaches it
+    optimizer = make(model)
+    worker = easgd.attach(model, optimizer, method)
+    move, moves = worker.home.move, []
+    worker.home.move = lambda parts, scale: moves.append(scale) or move(parts, scale)
+    worker.home.segment.slots["x"].add_(1.0)  # a center far away: what is not exact shows
+
+    def gradient():
+        optimizer.zero_grad()
+        loss = model(X).square().sum(1).mean()
+        loss.backward()
+        return loss
+
+    for _ in range(7):
+        if closure:
+            optimizer.step(gradient)
+        else:
+            gradient()
+            optimizer.step()
+    center = worker.center()
+    worker.close()
+    return {**dict(model.named_parameters()), **{f"center {name}": value for name, value in center.items()}}, len(moves)
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_one_pass_gives_the_numbers_of_message_and_answer(name, closure, tmp_path, monkeypatch):
+    expected, make = OPTIMIZERS[name]
+    settings = {"period": 2, "moving_rate": 0.3}
+    ours, moved = trained(tmp_path / "a", easgd.EASGD(**settings), make, monkeypatch, closure)
+    theirs, messages = trained(tmp_path / "b", ByMessage(**settings), make, monkeypatch, closure)
+    assert (moved, messages) == (4 if expected and not closure else 0, 0)
+    for key in theirs:
+        torch.testing.assert_close(ours[key], theirs[key], rtol=1e-5, atol=1e-6, msg=lambda m, key=key: f"{key}: {m}")
+
+
+def test_a_move_is_both_ends_of_the_spring():
+    """By hand: x = 3, x̃ = 1, α = 1/4: d = 1/2, x̃ = 3/2, and x = 3 − 2·(1/2) = 2 with a gain of 2. Σd² = n/4."""
+    x, center = np.full(40_000, 3, np.float32), np.ones(40_000, np.float32)
+    assert fused.move_(x, center, fused.f32(0.25), fused.f32(2)) == 10_000
+    assert (x == 2).all()
+    assert (center == 1.5).all()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30])
+def test_a_move_leaves_out_what_is_not_finite(poison):
+    x, center = np.full(40_000, 3, np.float32), np.ones(40_000, np.float32)
+    x[20_000] = poison
+    assert not np.isfinite(fused.move_(x, center, fused.f32(0.25), fused.f32(1)))
+    assert center[20_000] == 1
+    assert np.isfinite(center).all()
+    assert x[19_999] == 2.5
