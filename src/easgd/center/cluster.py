@@ -11,16 +11,18 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from easgd.center import raylink
-from easgd.center.messages import Link
+from easgd.center.messages import Link, LinkError
 from easgd.center.raylink import Desk, RayLink, numpy_of, tensors_of
 from easgd.center.remote import RemoteCenter, Wire, check_header
 from easgd.center.segment import Layout, check_saved
+from easgd.center.sockets import SocketLink
 from easgd.compress import Codec
 from easgd.errors import CenterLostError, UnreachableError
 from easgd.methods import Method
 
 POLL = 0.02
 OPEN_SECONDS = 60.0
+LINK_SECONDS = 10.0
 
 
 class Membership:
@@ -29,6 +31,7 @@ class Membership:
     def __init__(self, desk: Desk, center: str, rank: int, incarnation: int) -> None:
         self.desk, self.center, self.rank, self.incarnation = desk, center, rank, incarnation
         self.shards: list[Any] = []
+        self.news: list[tuple[str, str]] = []
 
     def open(
         self, method: Method, codec: str | None, start: Tensor, header: dict[str, Any], saved: dict[str, Any] | None
@@ -65,6 +68,21 @@ class Membership:
             ray.get(calls, timeout=OPEN_SECONDS)
         except RayError as error:
             raise UnreachableError(f"the center could not be opened ({type(error).__name__})") from error
+
+    def link(self, k: int, secret: bytes) -> Link:
+        """A way to shard k: a socket of its own where one can be had, else Ray's calls."""
+        shard = self.shards[k]
+        if not secret:
+            return RayLink(shard)
+        try:
+            address = ray.get(shard.address.remote(secret), timeout=LINK_SECONDS)
+        except RayError as error:
+            raise LinkError(f"it is being restarted ({type(error).__name__})") from error
+        try:
+            return SocketLink(tuple(address), secret)
+        except LinkError as error:
+            self.news.append(("fallback", f"shard {k} by Ray's own calls: {error}"))
+            return RayLink(shard)
 
     def join(self) -> int:
         """Enter; return how many live."""
@@ -124,7 +142,8 @@ def connect(
     answer = membership.open(method, compression, start, header, saved)
 
     def open_link(k: int) -> Link:
-        return RayLink(membership.shards[k])
+        return membership.link(k, answer["secret"])
 
     wire = Wire(center, rank, incarnation, answer["bounds"], open_link)
+    wire.news = membership.news
     return RemoteCenter(membership, wire, method, layout, codec, rank, launched)

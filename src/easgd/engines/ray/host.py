@@ -6,11 +6,13 @@ import os
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 
 from easgd.center.messages import Reply, Request, Status
 from easgd.center.raylink import numpy_of, tensors_of
 from easgd.center.shard import Shard
+from easgd.center.sockets import SocketServer
 
 Head = tuple[Any, ...]
 
@@ -21,10 +23,25 @@ class Host:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.shards: dict[str, Shard] = {}
+        self.server: SocketServer | None = None
 
     def pid(self) -> int:
         """For whoever watches it."""
         return os.getpid()
+
+    def address(self, secret: bytes) -> tuple[str, int]:
+        """Where this process listens for workers that know the secret, on the address that Ray uses."""
+        if self.server is None:
+            self.server = SocketServer(ray.util.get_node_ip_address(), secret, self._serve, self._expected)
+        return self.server.address
+
+    def _serve(self, request: Request, message: torch.Tensor | None) -> tuple[Reply, torch.Tensor | None]:
+        shard = self.shards.get(request.center)
+        return (Reply(Status.BLANK), None) if shard is None else shard.exchange(request, message)
+
+    def _expected(self, center: str) -> int | None:
+        shard = self.shards.get(center)
+        return None if shard is None else shard.codec.bytes(shard.size)
 
     def versions(self) -> dict[str, int]:
         """The centers it has; none after a restart."""
@@ -54,12 +71,8 @@ class Host:
 
     def exchange(self, head: Head, payload: np.ndarray | None) -> tuple[Head, np.ndarray | None]:
         """Serve one request that came through Ray: what it hands out is read-only, so the message is copied."""
-        request = Request(*head)
-        shard = self.shards.get(request.center)
-        if shard is None:
-            return tuple(Reply(Status.BLANK)), None
         message = None if payload is None else torch.from_numpy(payload.copy())
-        reply, answer = shard.exchange(request, message)
+        reply, answer = self._serve(Request(*head), message)
         return tuple(reply), None if answer is None else answer.numpy()
 
     def hold(self, center: str) -> dict[int, tuple[int, int]]:

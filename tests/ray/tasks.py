@@ -1,0 +1,126 @@
+"""What the workers of the tests do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import problems
+import torch
+from torch import nn
+
+import easgd
+from easgd import checkpoint
+
+SCHEDULES = ("round-robin", "sync", "async")
+
+
+def attached(name: str, schedule: str, method: easgd.Method, *, overlap: bool = True, **options):
+    os.environ.update(EASGD_CENTER=name, EASGD_SCHEDULE=schedule)
+    model = problems.net()
+    optimizer = method.optimizer(list(model.parameters()), 0.1, 1e-3)
+    return model, optimizer, easgd.attach(model, optimizer, method, overlap=overlap, deadline=60, **options)
+
+
+def trained(folder: str, name: str, schedule: str, method: easgd.Method, rank: int, **options) -> None:
+    model, optimizer, worker = attached(name, schedule, method, **options)
+    scheduler = problems.decaying(optimizer)
+    for step in range(problems.STEPS):
+        problems.loss(model, problems.batch(rank, step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    state = {"local": list(model.parameters()), "center": list(worker.center().values()), "clock": worker.clock}
+    checkpoint.save(Path(folder) / f"{name}-{rank}", state)
+    worker.close()
+
+
+def conform(folder: str) -> None:
+    """Every method on every schedule, each with a center of its own, in one run; then what must be refused."""
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    for schedule in SCHEDULES:
+        for name, method in problems.METHODS.items():
+            trained(folder, f"{schedule} {name}", schedule, method, rank)
+    for name, method in problems.METHODS.items():
+        trained(folder, f"blocking {name}", "round-robin", method, rank, overlap=False)
+    for codec in ("bf16", "int8"):
+        for name in ("easgd", "eamsgd", "downpour", "admm", "averaged easgd"):
+            trained(folder, f"{codec} {name}", "round-robin", problems.METHODS[name], rank, compression=codec)
+    poison(folder, rank)
+    misfit(folder, rank)
+    if rank == 0:
+        os.environ["WORLD_SIZE"] = "1"
+        for name in ("easgd", "eamsgd", "downpour", "admm"):
+            trained(folder, f"one {name}", "async", problems.METHODS[name], rank)
+
+
+def poison(folder: str, rank: int) -> None:
+    """Worker 1 turns to NaN: it is refused, and starts again from the center."""
+    model, optimizer, worker = attached("nan", "async", easgd.EASGD(period=1), nonfinite="reset")
+    for step in range(6):
+        if rank == 1 and step == 3:
+            with torch.no_grad():
+                next(iter(model.parameters())).fill_(float("nan"))
+        problems.loss(model, problems.batch(rank, step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    center = worker.center()
+    checkpoint.save(Path(folder) / f"nan-{rank}", {"center": list(center.values()), "local": list(model.parameters())})
+    worker.close()
+
+
+def misfit(folder: str, rank: int) -> None:
+    """Worker 1 brings another model."""
+    os.environ.update(EASGD_CENTER="misfit", EASGD_SCHEDULE="async")
+    first = Path(folder) / "misfit-opened"
+    model = nn.Linear(4, 2) if rank != 1 else nn.Linear(4, 3)
+    if rank == 1:
+        while not first.exists():
+            time.sleep(0.01)
+    try:
+        os.environ["WORLD_SIZE"], before = "1", os.environ["WORLD_SIZE"]  # nobody waits for those that do not fit
+        worker = easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), easgd.EASGD())
+        first.touch()
+        worker.close()
+    except easgd.SettingError as error:
+        (Path(folder) / f"misfit-{rank}").write_text(str(error))
+    finally:
+        os.environ["WORLD_SIZE"] = before
+
+
+def until_told(folder: str, period: int = 1, options: dict | None = None, pause: float = 0.004) -> None:
+    """Train until <folder>/go is there; leave the process id, and every tenth step the clock and who lives."""
+    torch.set_num_threads(1)
+    rank, incarnation = os.environ["RANK"], os.environ["EASGD_INCARNATION"]
+    torch.manual_seed(0)
+    model = nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=period, beta=0.9), **(options or {}))
+    inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(int(rank)))
+    while not Path(folder, "go").exists():
+        optimizer.zero_grad()
+        (model(inputs) - 1).square().mean().backward()
+        optimizer.step()
+        if worker.clock % 10 == 1:
+            scratch = Path(folder, f".at-{rank}-{incarnation}")
+            scratch.write_text(f"{os.getpid()} {worker.clock} {worker.home.living}")
+            scratch.rename(Path(folder, f"at-{rank}-{incarnation}"))
+        time.sleep(pause)
+
+
+def resumed(folder: str, earlier: str) -> None:
+    """Go on from the center that an earlier run has saved."""
+    from easgd.engines.ray.keeper import saved_center
+
+    saved = saved_center(earlier)
+    torch.manual_seed(1)
+    model = nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.9), saved=saved)
+    same = torch.equal(torch.cat([p.detach().flatten() for p in model.parameters()]), saved["slots"]["x"])
+    version = worker.home.run.shards  # the door is open
+    (model(torch.ones(1, 64)) - 1).square().mean().backward()
+    optimizer.step()
+    Path(folder, "resumed").write_text(f"{same} {saved['version']} {worker.home.version} {len(version)}")

@@ -1,0 +1,310 @@
+"""A shard of the center, without Ray: at most once, roll-backs, rounds, snapshots; over a real socket too."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import threading
+
+import pytest
+import torch
+
+import easgd
+from easgd.center import remote
+from easgd.center.messages import Kind, LinkError, Request, Status
+from easgd.center.remote import Parcel, RemoteCenter, Wire
+from easgd.center.roll import Roll, bounds_for
+from easgd.center.segment import Layout
+from easgd.center.shard import Shard
+from easgd.center.sockets import SocketLink, SocketServer
+from easgd.compress import Codec
+from easgd.errors import UnreachableError
+
+N = 3000
+ELASTIC = easgd.EASGD(period=1, moving_rate=0.5)
+
+
+def ask(shard, rank, sequence, vector=None, kind=Kind.EXCHANGE, incarnation=0, scale=0.5):
+    message = None if vector is None else shard.codec.encode(vector).clone()
+    reply, answer = shard.exchange(Request("center", rank, incarnation, sequence, kind, scale), message)
+    return Status(reply.status), reply, answer
+
+
+def floats(answer):
+    return answer.view(torch.float32)
+
+
+def make(method=ELASTIC, codec=None, start=None):
+    shard = Shard(method, codec, method.center_slots(torch.zeros(N) if start is None else start))
+    shard.enroll([0, 1], {})
+    return shard
+
+
+def test_an_exchange_by_hand():
+    shard = make()
+    status, reply, d = ask(shard, 0, 0, torch.full((N,), 8.0))
+    assert (status, reply.version, reply.living) == (Status.DONE, 1, 2)
+    assert floats(d).tolist() == [4.0] * N, "d = α(x − x̃) = 0.5·(8 − 0)"
+    assert shard.slots["x"].tolist() == [4.0] * N
+
+
+def test_asked_again_it_answers_the_same_and_applies_nothing():
+    shard = make()
+    _, _, first = ask(shard, 0, 0, torch.full((N,), 8.0))
+    first = first.clone()
+    ask(shard, 1, 0, torch.full((N,), 100.0))
+    before = shard.slots["x"].clone()
+    status, _, again = ask(shard, 0, 0, torch.full((N,), 8.0))
+    assert status == Status.DONE
+    assert torch.equal(first, again)
+    assert torch.equal(shard.slots["x"], before)
+    assert shard.version == 2
+
+
+def test_an_older_incarnation_is_refused():
+    shard = make()
+    assert ask(shard, 0, 0, torch.ones(N), incarnation=1)[0] == Status.DONE
+    before = shard.slots["x"].clone()
+    assert ask(shard, 0, 5, torch.ones(N), incarnation=0)[0] == Status.ZOMBIE
+    assert torch.equal(shard.slots["x"], before)
+    shard.enroll([1], {0: 1})
+    assert ask(shard, 0, 1, torch.ones(N), incarnation=1)[0] == Status.ZOMBIE, "it is known to be dead"
+
+
+@pytest.mark.parametrize("codec", [None, "bf16", "int8"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("method", [ELASTIC, easgd.Downpour()])
+def test_what_is_not_finite_does_not_enter(codec, bad, method):
+    shard = make(method, codec)
+    vector = torch.ones(N)
+    vector[7] = bad
+    status, reply, answer = ask(shard, 0, 0, vector)
+    assert (status, reply.version, answer) == (Status.REFUSED, 0, None)
+    assert shard.slots["x"].abs().max() == 0
+
+
+def test_a_rolled_back_shard_says_so_and_applies_nothing_twice():
+    shard = make()
+    ask(shard, 0, 0, torch.ones(N))
+    ask(shard, 0, 1, torch.ones(N))
+    saved = shard.state()
+    ask(shard, 0, 2, torch.ones(N))
+    again = make()
+    again.load(saved)
+    assert (again.version, again.epoch) == (2, 1)
+    before = again.slots["x"].clone()
+    status, reply, _ = ask(again, 0, 1, torch.ones(N))
+    assert (status, reply.epoch) == (Status.LOST, 1), "it is in the checkpoint; its answer is not"
+    assert torch.equal(again.slots["x"], before)
+    assert ask(again, 0, 2, torch.ones(N))[0] == Status.DONE, "what came after the checkpoint is applied anew"
+    assert not torch.equal(again.slots["x"], before)
+
+
+@pytest.mark.parametrize("codec", ["bf16", "int8"])
+def test_compressed_the_sum_of_worker_and_center_is_conserved(codec):
+    shard = make(codec=codec, start=torch.randn(N, generator=torch.Generator().manual_seed(0)))
+    x = torch.randn(N, generator=torch.Generator().manual_seed(1))
+    whole = (x + shard.slots["x"]).clone()
+    for sequence in range(20):
+        _, _, packed = ask(shard, 0, sequence, x)
+        x -= shard.codec.decode(packed, N)
+    torch.testing.assert_close(x + shard.slots["x"], whole, rtol=0, atol=2e-5)
+    assert (x - shard.slots["x"]).abs().max() < 0.02, "and the spring has pulled them together"
+
+
+def test_a_synchronous_round_by_hand():
+    """x = 8 and x = 4 from x̃ = 0, α = 1/4: d = 2 and 1, x̃ = 3."""
+    shard, answers = make(), {}
+
+    def worker(rank, value):
+        answers[rank] = ask(shard, rank, 0, torch.full((N,), value), Kind.TOGETHER, scale=0.25)
+
+    threads = [threading.Thread(target=worker, args=pair) for pair in ((0, 8.0), (1, 4.0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert [floats(answers[rank][2])[0].item() for rank in (0, 1)] == [2.0, 1.0]
+    assert (shard.slots["x"][0].item(), shard.version) == (3.0, 1)
+
+
+def test_a_round_goes_on_without_the_dead():
+    shard, done = make(), threading.Event()
+
+    def worker():
+        while ask(shard, 0, 0, torch.full((N,), 8.0), Kind.TOGETHER, scale=0.25)[0] == Status.WAIT:
+            pass
+        done.set()
+
+    thread = threading.Thread(target=worker, daemon=True)
+    thread.start()
+    assert not done.wait(0.2), "the other one has not come"
+    shard.enroll([0], {1: 0})
+    assert done.wait(10)
+    assert shard.slots["x"][0].item() == 2.0
+
+
+def test_a_snapshot_over_two_shards_has_whole_exchanges_only():
+    """Worker 0 has reached shard a but not shard b: the snapshot waits for its other half, and holds up the next."""
+    a, b = make(), make()
+    ask(a, 0, 0, torch.ones(N))
+    target = {}
+    for shard in (a, b):
+        for rank, at in shard.hold().items():
+            target[rank] = max(at, target.get(rank, at))
+    states = {}
+    takers = [
+        threading.Thread(target=lambda n=n, s=s: states.update({n: s.take(target)})) for n, s in (("a", a), ("b", b))
+    ]
+    for taker in takers:
+        taker.start()
+    ask(b, 0, 0, torch.ones(N))
+    for taker in takers:
+        taker.join(10)
+    assert [states[n]["version"] for n in "ab"] == [1, 1]
+    assert all(states[n]["whole"] for n in "ab")
+    assert ask(a, 0, 1, torch.ones(N))[0] == Status.DONE, "exchanges go on"
+
+
+def test_bounds():
+    assert bounds_for(1000, 4) == [(0, 1000)]
+    cut = bounds_for(1_000_003, 3)
+    assert cut[0][0] == 0
+    assert cut[-1][1] == 1_000_003
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(cut))
+    assert all(a % 1024 == 0 for a, _ in cut)
+
+
+def test_the_roll():
+    roll = Roll(1)
+    header = {"size": 10}
+    assert roll.open(0, 0, header)
+    assert not roll.open(1, 0, header)
+    roll.bury(0, 0)
+    assert roll.open(1, 0, header), "the next brings the start value when the first has died"
+    assert not roll.join(0, 0), "a dead one does not come back"
+    assert roll.join(0, 1)
+    assert roll.join(1, 0)
+    assert (roll.members(), roll.missing(3)) == ([0, 1], 1)
+    assert [roll.holder(), Roll.load(roll.dump()).members()] == [0, [0, 1]]
+    roll.leave(0, 1)
+    assert roll.holder() == 1
+
+
+@pytest.fixture
+def served():
+    shard = make()
+    server = SocketServer("127.0.0.1", b"s" * 32, shard.exchange, lambda center: 4 * N)
+    yield shard, server.address
+    server.listener.close()
+
+
+def test_over_a_socket(served):
+    _, address = served
+    link, into = SocketLink(address, b"s" * 32), torch.empty(4 * N, dtype=torch.uint8)
+    for sequence in range(3):
+        message = torch.full((N,), 8.0).view(torch.uint8)
+        link.send(Request("center", 0, 0, sequence, Kind.EXCHANGE, 0.5), message)
+        reply, size = link.receive(5.0, into)
+        assert (reply.status, reply.version, size) == (Status.DONE, sequence + 1, 4 * N)
+    assert into.view(torch.float32)[0].item() == 1.0, "4, 2, 1"
+    link.close()
+
+
+def test_a_wrong_secret_is_refused(served):
+    with pytest.raises(LinkError, match="refused"):
+        SocketLink(served[1], b"x" * 32)
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\x80\x04garbage" * 20, struct.pack("<4sIIqBdBQ", b"EAS1", 0, 0, 0, 0, 0.5, 0, 1 << 60)]
+)
+def test_what_is_no_message_ends_the_connection_and_nothing_else(served, frame):
+    shard, address = served
+    link = SocketLink(address, b"s" * 32)
+    link.socket.sendall(frame)
+    with pytest.raises(LinkError, match=r"closed|reset"):
+        link.receive(5.0, torch.empty(8, dtype=torch.uint8))
+    link.close()
+    stranger = socket.create_connection(address)
+    stranger.sendall(frame)
+    stranger.close()
+    assert SocketLink(address, b"s" * 32)
+    assert shard.version == 0
+
+
+def test_a_dead_server_is_seen_at_once(served):
+    link = SocketLink(served[1], b"s" * 32)
+    link.socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(LinkError):
+        link.receive(60.0, torch.empty(8, dtype=torch.uint8))
+
+
+class Lossy:
+    """A real link whose connection breaks after the first request has arrived, before its answer is read."""
+
+    def __init__(self, link, shard):
+        self.link, self.shard, self.version = link, shard, shard.version
+
+    def send(self, request, payload):
+        self.link.send(request, payload)
+
+    def receive(self, seconds, into):
+        while self.shard.version == self.version:
+            pass  # until the center has applied it
+        self.link.close()
+        raise LinkError("the answer is lost")
+
+    def close(self):
+        self.link.close()
+
+
+def test_a_lost_answer_is_asked_for_again_and_applied_once(served):
+    shard, address = served
+    opened = []
+
+    def open_link(k):
+        link = SocketLink(address, b"s" * 32)
+        opened.append(link)
+        return Lossy(link, shard) if len(opened) == 1 else link
+
+    wire = Wire("center", 0, 0, [(0, N)], open_link)
+    into = torch.empty(4 * N, dtype=torch.uint8)
+    parcel = Parcel(Kind.EXCHANGE, 0, 0.5, None, [torch.full((N,), 8.0).view(torch.uint8)])
+    ((reply, size),) = wire.deliver(parcel, [into], 10.0)
+    assert len(opened) == 2
+    assert (reply.status, size, shard.version) == (Status.DONE, 4 * N, 1)
+    assert shard.slots["x"].tolist() == [4.0] * N
+    assert into.view(torch.float32).tolist() == [4.0] * N
+
+
+class Silent:
+    def __init__(self, k):
+        raise LinkError("nobody there")
+
+
+def test_an_exchange_that_was_not_answered_is_made_up_for(served):
+    """DOWNPOUR: what was sent in vain is sent again under its number, and is not part of the next change twice."""
+    shard, address = served
+    shard.method = easgd.Downpour()
+    reachable = False
+
+    def open_link(k):
+        return SocketLink(address, b"s" * 32) if reachable else Silent(k)
+
+    wire = Wire("center", 0, 0, [(0, N)], open_link)
+    layout = Layout(("x",), ((N,),), ((1,),), ("torch.float32",))
+    door = RemoteCenter(None, wire, shard.method, layout, Codec.named(None), 0, 1)
+    pulled = torch.zeros(N)
+    x = torch.full((N,), 3.0)
+    remote.RETRY_SECONDS, before = 0.1, remote.RETRY_SECONDS
+    with pytest.raises(UnreachableError):
+        door.exchange(x - pulled, 1.0)
+    remote.RETRY_SECONDS = before
+    reachable = True
+    x += 2.0
+    answer = door.exchange(x - pulled, 1.0)
+    assert answer.tolist() == [5.0] * N
+    assert shard.version == 2
+    assert door.news[0][0] == "reached"
