@@ -142,6 +142,14 @@ def test_events_are_listed(tmp_path):
     assert row == {"run": "run", "event": "death", "time": "1.5", "worker": "2", "detail": "signal SIGKILL"}
 
 
+def test_nodes_are_listed_where_the_records_have_them(tmp_path):
+    joins = [{"event": "join", "time": 0.1, "worker": w, "detail": "", "node": f"host{w % 2}"} for w in range(4)]
+    write_run(tmp_path / "run", records=[*steps(0), *joins], method="easgd")
+    easgd.write_report(tmp_path / "run")
+    found = {row["node"]: row["workers"] for row in rows(tmp_path / "run" / "report" / "nodes.csv")}
+    assert found == {"host0": "0 2", "host1": "1 3"}
+
+
 def test_seeds_are_averaged_and_a_short_one_is_not(tmp_path):
     for seed, errors in enumerate(((0.9, 0.4, 0.2, 0.1), (0.9, 0.6, 0.4, 0.3))):
         write_run(tmp_path / f"{seed}", errors=errors, method="easgd", seed=seed)

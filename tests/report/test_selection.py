@@ -108,3 +108,17 @@ def test_the_headline_does_not_flatter(tmp_path):
     write_run(tmp_path / "msgd", method="msgd")
     write_run(tmp_path / "easgd", (0, 2, 4, 8), method="easgd")
     assert headline(build([tmp_path], levels=[0.1])) == "No method reaches 10 % test error sooner than MSGD."
+
+
+def test_a_run_that_is_not_over_does_not_count_beside_one_that_is(tmp_path):
+    write_run(tmp_path / "0", method="easgd", seed=0)
+    write_run(tmp_path / "1", times=(0, 1), errors=(0.9, 0.8), method="easgd", seed=1, state="running")
+    (choice,) = chosen(tmp_path).values()
+    assert choice.score == pytest.approx(0.1)
+    assert time_to(choice, 0.1) == 3
+    assert len(choice.runs) == 2  # it is drawn all the same
+
+
+def test_the_headline_says_when_the_comparator_never_got_there(tmp_path):
+    model = build([comparison(tmp_path)], levels=[0.05])
+    assert headline(model) == "EAMSGD p=4 τ=10 reaches 5 % test error in 4 virtual seconds; MSGD did not in 8."

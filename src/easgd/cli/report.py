@@ -89,7 +89,6 @@ def print_summary(model: Model) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from easgd.report import tables
     from easgd.report.model import headline
@@ -99,8 +98,8 @@ def print_summary(model: Model) -> None:
         console.width = 160
     console.print(headline(model), markup=False, soft_wrap=True)
     times = {row[0][0]: row[1:] for row in tables.times(model).rows}
-    title = Text(f"best test error; {model.axis} to a level (speed-up)", style="italic")
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    console.print(f"\nbest test error; {model.axis} to a level (speed-up)", markup=False)
+    table = Table(box=box.SIMPLE_HEAD)
     shown = 4 if console.width >= 100 else 3  # the hardest levels; the page has them all
     for name in ("method", "η", "best", *(f"to {100 * level:.3g} %" for level in model.levels[-shown:])):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)

@@ -56,6 +56,11 @@ class Entry:
         return float(np.nanmin(self.curves["test_error"], initial=math.inf))
 
     @property
+    def complete(self) -> bool:
+        """Whether it came to its end."""
+        return self.state == "finished"
+
+    @property
     def virtual(self) -> bool | None:
         """Whether its time is virtual; None if nobody knows."""
         return None if self.settings is None else self.settings.engine == "simulate"

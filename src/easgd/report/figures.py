@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ def curves(model: Model, scale: str = "auto") -> Figure:
     rows = rows_of(model.lines)
     legend_lines = max(math.ceil(len(lines) / 4) for _, lines in rows)
     figure = Figure(figsize=(10.5, 0.3 + len(rows) * (2.7 + 0.24 * legend_lines)), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+    figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
     for subfigure, (title, lines) in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         panels = subfigure.subplots(1, len(PANELS))
         for axes, (name, words) in zip(panels, PANELS.items(), strict=True):
@@ -125,7 +126,11 @@ def bars(model: Model) -> Figure:
         axes.set_axisbelow(True)
     panels[0].set_ylabel(f"{model.axis} to reach it")
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 4), frameon=False)
+    # p stands on the axis: methods that differ in it alone share a colour and an entry.
+    short = [re.sub(r" p=\d+", "", name) for name in names]
+    found = {(name, bar[0].get_facecolor()): bar for bar, name in zip(handles, short, strict=True)}
+    shown = [name for name, _ in found]
+    figure.legend(found.values(), shown, loc="outside lower center", ncols=min(len(shown), 4), frameon=False)
     return figure
 
 

@@ -39,14 +39,14 @@ def reached(entry: Entry, level: float) -> float:
 
 def time_to(choice: Choice[Entry], level: float) -> float:
     """Return the median over the seeds of the time to a level; infinite if half of them never got there."""
-    times = [reached(entry, level) for entry in choice.runs]
+    times = [reached(entry, level) for entry in choice.counted]
     middle = median(times)
     return middle if not math.isnan(middle) else math.inf  # ∞ − ∞ in the mean of the middle two
 
 
 def watched(choice: Choice[Entry]) -> float:
     """Return how long the method was observed: the shortest of its runs."""
-    return min((float(entry.curves["time"][-1]) for entry in choice.runs if len(entry.curves["time"])), default=0.0)
+    return min((float(entry.curves["time"][-1]) for entry in choice.counted if len(entry.curves["time"])), default=0.0)
 
 
 def comparators(choices: Sequence[Choice[Entry]], baseline: str | None = None) -> list[Choice[Entry]]:
@@ -69,7 +69,7 @@ def speedup(choice: Choice[Entry], level: float, against: Sequence[Choice[Entry]
     fastest = min(against, key=lambda other: time_to(other, level))
     theirs = time_to(fastest, level)
     if math.isinf(theirs):
-        longest = max(against, key=watched)
+        longest = max(against, key=lambda other: (watched(other), -other.score))
         factor = watched(longest) / own
         return Speedup(factor, True, longest.label) if factor > 1 else None
     return Speedup(theirs / own, False, fastest.label)

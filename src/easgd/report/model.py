@@ -11,7 +11,7 @@ import numpy as np
 
 from easgd.errors import refuse
 from easgd.report.entry import COMPARISON, Entry, load, methods
-from easgd.report.levels import automatic_levels, check_levels, comparators, speedup, time_to
+from easgd.report.levels import Speedup, automatic_levels, check_levels, comparators, speedup, time_to
 from easgd.report.style import Look, looks
 from easgd.training.folder import read_json
 from easgd.training.run import Curve
@@ -70,7 +70,7 @@ class Model:
         if not math.isfinite(seconds):
             return "never"
         value = seconds / self.seconds
-        return f"{value:.0f}" if value >= 1000 else f"{value:.3g}" if value < 10 else f"{value:.1f}"
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value < 10 else f"{value:.1f}"
 
 
 def build(
@@ -151,20 +151,26 @@ def headline(model: Model) -> str:
     """The main finding in one sentence."""
     if not any(math.isfinite(choice.score) for choice in model.choices):
         return "Nothing has been evaluated yet."
-    virtual = "virtual " if model.clock == "virtual time" else ""
-    for level in reversed(model.levels):  # the hardest first
-        raced = [(s, c) for c in model.choices if (s := speedup(c, level, model.against)) and not s.bound]
-        if raced:
-            gain, winner = max(raced, key=lambda pair: pair[0].factor)
-            own, theirs = time_to(winner, level), time_to(winner, level) * gain.factor
-            if gain.factor > 1.05:
-                return (
-                    f"{winner.label} reaches {100 * level:.3g} % test error {gain.factor:.1f} times sooner than "
-                    f"{gain.against}: in {model.show_time(own)} instead of {model.show_time(theirs)} "
-                    f"{virtual}{WORDS[model.unit]}."
-                )
-            return f"No method reaches {100 * level:.3g} % test error sooner than {gain.against}."
+    # The hardest level that a comparator reached too; where there is none, the hardest of all.
+    for bound in (False, True):
+        for level in reversed(model.levels):
+            raced = [(s, c) for c in model.choices if (s := speedup(c, level, model.against)) and s.bound == bound]
+            if raced:
+                return _race(model, level, *max(raced, key=lambda pair: pair[0].factor))
     best = min(model.choices, key=lambda choice: choice.score)
     if len(model.choices) == 1:
         return f"{best.label} reaches a test error of {100 * best.score:.3g} %."
     return f"{best.label} has the smallest test error: {100 * best.score:.3g} %."
+
+
+def _race(model: Model, level: float, gain: Speedup, winner: Choice[Entry]) -> str:
+    """Say how much sooner the fastest method reached a level."""
+    own = time_to(winner, level)
+    unit = f"{'virtual ' if model.clock == 'virtual time' else ''}{WORDS[model.unit]}"
+    reached, theirs = f"reaches {100 * level:.3g} % test error", model.show_time(own * gain.factor)
+    if gain.bound:
+        return f"{winner.label} {reached} in {model.show_time(own)} {unit}; {gain.against} did not in {theirs}."
+    if gain.factor <= 1.05:
+        return f"No method {reached} sooner than {gain.against}."
+    times = f"in {model.show_time(own)} instead of {theirs} {unit}"
+    return f"{winner.label} {reached} {gain.factor:.1f} times sooner than {gain.against}: {times}."

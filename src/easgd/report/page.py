@@ -19,7 +19,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "setting"}
+WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "setting", "node"}
 """Columns of words, set flush left; the others are numbers."""
 
 

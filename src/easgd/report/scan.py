@@ -53,6 +53,7 @@ class Scan:
         self.workers: dict[int, Totals] = {}
         self.bytes = self.exchanges = 0
         self.counts: Counter[str] = Counter()
+        self.nodes: dict[str, set[int]] = {}
         self.events: list[Event] = []
         self._all = Totals()
         for record in records:
@@ -60,6 +61,8 @@ class Scan:
                 self._step(record)
             else:
                 self.counts[record.event] += 1
+                if record.node and record.worker is not None:
+                    self.nodes.setdefault(record.node, set()).add(record.worker)
                 if len(self.events) < SHOWN_EVENTS:
                     self.events.append(record)
         self.events.sort(key=lambda event: event.time)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from easgd.report.entry import Entry
 from easgd.report.levels import reached, speedup, time_to
 from easgd.report.model import Model
-from easgd.report.table import Cell, Table, cell, percent, plain, size
+from easgd.report.table import Cell, Table, cell, percent, size
 from easgd.training.config import FIELDS
 from easgd.training.select import Choice
 
@@ -47,17 +46,20 @@ def best(model: Model) -> Table:
     ]  # fmt: skip
     rows = []
     for choice in sorted(model.choices, key=lambda c: c.score):
-        at = max(reached(entry, entry.best) for entry in choice.runs)
-        lowest = min(entry.best for entry in choice.runs)
-        final = [float(e.curves["test_error"][-1]) for e in choice.runs if len(e.curves["test_error"])]
+        at = max(reached(entry, entry.best) for entry in choice.counted)
+        lowest = min(entry.best for entry in choice.counted)
+        final = [float(e.curves["test_error"][-1]) for e in choice.counted if len(e.curves["test_error"])]
         states = ", ".join(sorted({entry.state for entry in choice.runs}))
         rows.append(
             [
-                *_head(choice), cell(len(choice.runs)), percent(choice.score), *([percent(lowest)] * several),
+                *_head(choice), cell(len(choice.counted)), percent(choice.score), *([percent(lowest)] * several),
                 (at, model.show_time(at)), percent(sum(final) / len(final) if final else math.nan), (states, states),
             ]
         )  # fmt: skip
-    note = "Test error of the center: the mean over the seeds of each run's smallest. η is the rate with the smallest."
+    note = (
+        "Test error of the center: the mean over the seeds of each run's smallest; η is the rate with the smallest. "
+        "Seeds that are not over count only where none is."
+    )
     return Table("best-errors", "Best test error", columns, rows, note)
 
 
@@ -74,12 +76,12 @@ def times(model: Model) -> Table:
         row = head[:1]
         for level in model.levels:
             time, gain = time_to(choice, level), speedup(choice, level, model.against)
-            hits = sum(math.isfinite(reached(entry, level)) for entry in choice.runs)
-            some = f" ({hits} of {len(choice.runs)})" if 0 < hits < len(choice.runs) else ""
+            hits = sum(math.isfinite(reached(entry, level)) for entry in choice.counted)
+            some = f" ({hits} of {len(choice.counted)})" if 0 < hits < len(choice.counted) else ""
             row.append((time, ("never reached" if math.isinf(time) else model.show_time(time)) + some))
             row.append((gain.factor if gain else None, str(gain) if gain else "–"))
             numbers = (gain.factor, int(gain.bound), gain.against) if gain else (None, None, None)
-            lines.append([*(value for value, _ in head), level, time, hits, len(choice.runs), *numbers])
+            lines.append([*(value for value, _ in head), level, time, hits, len(choice.counted), *numbers])
         rows.append(row)
     names = [
         *(name for name, _ in HEAD),
@@ -169,13 +171,25 @@ def events(model: Model) -> Table | None:
     """Deaths, joins, refused exchanges: everything the workers recorded that is not a step."""
     rows: list[list[Cell]] = [
         [
-            (entry.name, entry.name), (event.event, event.event), cell(event.time, ".2f"),
-            cell(event.worker), (event.detail, event.detail),
+            cell(entry.name), cell(event.event), cell(event.time, ".2f"), cell(event.worker), cell(event.detail),
         ]
         for entry in model.entries for event in entry.scan.events
     ]  # fmt: skip
+    kinds: Counter[str] = sum((entry.scan.counts for entry in model.entries), Counter())
+    note = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+    if len(rows) < kinds.total():
+        note += f". The first {len(rows)} are listed."
     columns = [("run", "run"), ("event", "event"), ("time", "time [s]"), ("worker", "worker"), ("detail", "detail")]
-    return Table("events", "Events", columns, rows) if rows else None
+    return Table("events", "Events", columns, rows, note) if rows else None
+
+
+def nodes(model: Model) -> Table | None:
+    """Which workers were on which machine, where the records say."""
+    rows: list[list[Cell]] = [
+        [cell(entry.name), cell(node), cell(" ".join(map(str, sorted(workers))))]
+        for entry in model.entries for node, workers in sorted(entry.scan.nodes.items())
+    ]  # fmt: skip
+    return Table("nodes", "Nodes", [("run", "run"), ("node", "node"), ("workers", "workers")], rows) if rows else None
 
 
 def runs(model: Model) -> Table:
@@ -228,7 +242,7 @@ def environments(model: Model) -> Table | None:
 
 
 MAKERS: Sequence[Callable[[Model], Table | None]] = (
-    times, best, rates, breakdowns, traffic, events, runs, settings, environments,
+    times, best, rates, breakdowns, traffic, events, nodes, runs, settings, environments,
 )  # fmt: skip
 
 
@@ -236,16 +250,3 @@ def make_all(model: Model) -> dict[str, Table]:
     """Return every table that has something to say, by its name."""
     made = (maker(model) for maker in MAKERS)
     return {table.name: table for table in made if table is not None}
-
-
-def write_curves(model: Model, folder: Path) -> Path:
-    """Write every point of every run."""
-    path = folder / "curves.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["run", "method", "lr", "seed", *next(iter(model.entries)).curves])
-        for entry in model.entries:
-            lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
-            for values in zip(*entry.curves.values(), strict=True):
-                writer.writerow([entry.name, entry.label, lr, seed, *(plain(float(value)) for value in values)])
-    return path

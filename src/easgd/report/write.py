@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from easgd.report.figures import write_figures
 from easgd.report.model import Model, build
 from easgd.report.page import make_page
 from easgd.report.scales import check_scale
-from easgd.report.tables import make_all, write_curves
+from easgd.report.table import plain
+from easgd.report.tables import make_all
 
 StrPath = str | os.PathLike[str]
 
@@ -55,3 +57,16 @@ def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
     except OSError as error:
         raise refuse("out", out, f"cannot be written ({error.strerror})", "choose another folder with --out") from error
     return out / "index.html"
+
+
+def write_curves(model: Model, folder: Path) -> Path:
+    """Write every point of every run."""
+    path = folder / "curves.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["run", "method", "lr", "seed", *next(iter(model.entries)).curves])
+        for entry in model.entries:
+            lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
+            for values in zip(*entry.curves.values(), strict=True):
+                writer.writerow([entry.name, entry.label, lr, seed, *(plain(float(value)) for value in values)])
+    return path

@@ -19,7 +19,7 @@ INCIDENTAL = ("evaluate", "evaluate_every", "train_subset", "checkpoint_every", 
 
 
 class Scored(Protocol):
-    """A run with its settings and its smallest test error (infinite where none was measured)."""
+    """A run with its settings, its smallest test error (infinite where none was measured), and whether it is over."""
 
     @property
     def config(self) -> Config:
@@ -28,6 +28,10 @@ class Scored(Protocol):
     @property
     def best(self) -> float:
         """The smallest test error."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to its end."""
 
 
 R = TypeVar("R", bound=Scored)
@@ -49,6 +53,11 @@ class Choice(Generic[R]):
     """settings of the first run; None where they cannot be read"""
 
     @property
+    def counted(self) -> list[R]:
+        """The runs that count in numbers: those that are over, or all where none is."""
+        return counted(self.runs)
+
+    @property
     def sequential(self) -> bool:
         """Whether one worker trained alone."""
         return self.config is not None and (self.config.method in SEQUENTIAL or self.config.workers == 1)
@@ -60,9 +69,14 @@ def method_key(config: Config, *more: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in config.as_dict().items() if name not in left_out)
 
 
-def score(runs: Iterable[Scored]) -> float:
+def counted(runs: list[R]) -> list[R]:
+    """Leave out runs that are still going or were killed, as long as others are over: their best is yet to come."""
+    return [run for run in runs if run.complete] or runs
+
+
+def score(runs: list[R]) -> float:
     """Mean of the smallest test errors; infinite if a run has measured none."""
-    errors = [run.best for run in runs]
+    errors = [run.best for run in counted(runs)]
     return math.fsum(errors) / len(errors)
 
 
