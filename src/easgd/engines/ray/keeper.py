@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import ray
 import torch
 from ray.exceptions import RayError
 from safetensors.torch import load as unpack_tensors
 from torch import Tensor
 
+import ray
 from easgd import checkpoint
 from easgd.center import raylink
 from easgd.center.raylink import numpy_of, tensors_of
@@ -81,6 +81,7 @@ class Keeper:
         self.copy: dict[str, Any] | None = None
         self.methods: dict[str, Any] = {}
         self._saved: dict[str, float] = {}
+        self._answered: dict[tuple[str, int], float] = {}  # when a shard was last seen with its value
         self._ended = threading.Event()
         self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="easgd-keeper", daemon=True)
@@ -129,15 +130,18 @@ class Keeper:
 
     def _look_after_shards(self, center: str, roll: dict[str, Any]) -> None:
         for k in range(len(roll["bounds"])):
-            if center in ray.get(self.hosts[k].versions.remote(), timeout=CALL_SECONDS) or center not in self._saved:
+            if center in ray.get(self.hosts[k].versions.remote(), timeout=CALL_SECONDS):
+                self._answered[center, k] = time.monotonic()
+                continue
+            if center not in self._saved:
                 continue
             saved = self.load()["centers"][center]
             state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
             codec, method = roll["header"]["compression"], self.methods[center]
             call = self.hosts[k].restore.remote(center, method, codec, state, members(roll), roll["dead"])
             ray.get(call, timeout=60.0)
-            ago = time.monotonic() - self._saved[center]
-            self._tell(f"shard {k} was restarted from the checkpoint of {ago:.1f} s ago, version {state['version']}")
+            lost = max(0.0, self._answered.get((center, k), self._saved[center]) + TURN - self._saved[center])
+            self._tell(f"shard {k} was restarted from version {state['version']}; at most {lost:.1f} s of it are lost")
 
     def save(self) -> None:
         """Save all centers as they are at one moment each."""

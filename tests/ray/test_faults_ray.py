@@ -1,0 +1,249 @@
+"""Real signals on real actors: what a death costs, and that everything goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tasks
+import torch
+from launching import alive, until
+from safetensors.torch import load_file
+
+import easgd
+import ray
+from easgd import checkpoint
+from easgd.engines.local.rundir import live_runs
+from easgd.records import Event, Step
+
+
+class Run:
+    """`easgd.run` on a thread, and what its workers tell through files."""
+
+    def __init__(self, folder: Path, workers: int, options: dict | None = None, **settings) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.result: easgd.Result | None = None
+        self._thread = threading.Thread(target=self._work, args=(workers, options, settings), daemon=True)
+        self._thread.start()
+
+    def _work(self, workers, options, settings):
+        self.result = easgd.run(
+            tasks.until_told, workers, "ray", (str(self.folder), 1, options), out=self.folder / "out", **settings
+        )
+
+    def at(self, rank: int, incarnation: int = 0) -> list[int]:
+        """Process id, clock, living: as the worker wrote last; empty before its first step."""
+        path = self.folder / f"at-{rank}-{incarnation}"
+        return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+    def up(self, *workers: tuple[int, int]) -> list[int]:
+        return [until(lambda w=w: self.at(*w), f"worker {w} is up")[0] for w in workers]
+
+    def moves(self, rank: int, incarnation: int = 0, steps: int = 20) -> None:
+        before = self.at(rank, incarnation)[1]
+        until(lambda: self.at(rank, incarnation)[1] >= before + steps, f"worker {rank} goes on")
+
+    def events(self, *kinds: str) -> list[dict]:
+        from easgd.records import read_records
+
+        found = [r for r in read_records(self.folder / "out") if isinstance(r, Event)]
+        return [r for r in found if not kinds or r.event in kinds]
+
+    def host(self, k: int = 0):
+        (run,) = (path.name for path in Path(os.environ["EASGD_SHARED"]).glob("*/*") if path.is_dir())
+        return ray.get_actor(f"shard-{k}", namespace=run)
+
+    def finish(self) -> easgd.Result:
+        (self.folder / "go").touch()
+        self._thread.join(60)
+        assert self.result is not None
+        return self.result
+
+
+@pytest.fixture
+def started(cluster, tmp_path):
+    runs: list[Run] = []
+
+    def start(workers, options=None, **settings):
+        runs.append(Run(tmp_path / f"run-{len(runs)}", workers, options, **settings))
+        return runs[-1]
+
+    yield start
+    for one in runs:
+        (one.folder / "go").touch()
+        one._thread.join(30)
+
+
+def test_deaths_pauses_and_a_killed_center(started):
+    """Cases 1, 4, 5, 8, 11, 12: kill a worker, stop one, kill a shard; everybody goes on and it is written down."""
+    run = started(3, restarts=1, shards=1, interval=0.5)
+    pids = run.up((0, 0), (1, 0), (2, 0))
+    until(lambda: run.at(0)[2] == 3, "all are counted")
+
+    os.kill(pids[1], signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: run.events("death"), "the death is noticed")
+    assert time.monotonic() - killed < 3.0
+    run.moves(0)
+    run.up((1, 1))
+    until(lambda: run.at(0)[2] == 3 == run.at(1, 1)[2], "the restarted one is counted")
+
+    os.kill(pids[2], signal.SIGSTOP)
+    clock = run.at(2)[1]
+    run.moves(0, steps=100)
+    assert run.at(2)[1] <= clock + 10
+    os.kill(pids[2], signal.SIGCONT)
+    run.moves(2)
+
+    host = run.host()
+    os.kill(ray.get(host.pid.remote()), signal.SIGKILL)
+    until(lambda: {r.worker for r in run.events("rollback")} == {0, 1, 2}, "all see the roll-back")
+    for rank, incarnation in ((0, 0), (1, 1), (2, 0)):
+        run.moves(rank, incarnation)
+    result = run.finish()
+    assert result.exit_codes == [0, 0, 0]
+    assert all(value.isfinite().all() for value in result.center.values())
+    (restored,) = run.events("restored")
+    lost = float(restored.detail.split("at most ")[1].split(" s of it")[0])
+    assert lost < 5.0, "an interval of half a second, and what a busy machine adds"
+    assert "epoch 1" in run.events("rollback")[0].detail
+
+
+def test_all_workers_die_and_a_later_run_goes_on_from_the_center(started, tmp_path, cluster):
+    """Cases 10, 26."""
+    run = started(2, interval=0.5)
+    for pid in run.up((0, 0), (1, 0)):
+        os.kill(pid, signal.SIGKILL)
+    result = run.finish()
+    assert result.exit_codes == [-signal.SIGKILL] * 2
+    assert set(load_file(run.folder / "out" / "center.safetensors")) == {"weight", "bias"}
+    later = easgd.run(tasks.resumed, 1, "ray", (str(tmp_path), str(run.folder / "out")))
+    assert later.exit_codes == [0]
+    same, saved, now, _ = (tmp_path / "resumed").read_text().split()
+    assert same == "True"
+    assert int(now) == int(saved) + 1 > 1, "the center's clock goes on"
+
+
+def test_a_center_that_never_returns_is_a_named_error(started, capfd):
+    """Case 9."""
+    run = started(1, {"patience": 0}, center_restarts=0, interval=0.5)
+    run.up((0, 0))
+    until(lambda: (run.folder / "out" / "state.safetensors").exists(), "the center is saved")
+    os.kill(ray.get(run.host().pid.remote()), signal.SIGKILL)
+    run._thread.join(60)
+    assert run.result is not None
+    assert run.result.exit_codes == [1]
+    assert "CenterLostError" in capfd.readouterr().err
+    kept = checkpoint.load(run.folder / "out" / "weights-0.safetensors")
+    assert set(kept["model"]) == {"weight", "bias"}
+    assert run.result.center is not None, "what is left is the last checkpoint"
+    assert [r.event for r in run.events("unreachable")] == ["unreachable"]
+
+
+SCRIPT = """
+import sys; sys.path[:0] = {path!r}
+import tasks
+tasks.until_told({folder!r})
+"""
+
+
+def launch(cluster, folder: Path, *options: str) -> subprocess.Popen:
+    folder.mkdir(exist_ok=True)
+    script = folder / "train.py"
+    script.write_text(SCRIPT.format(path=[p for p in sys.path if "tests" in p], folder=str(folder)))
+    return subprocess.Popen(
+        [sys.executable, "-m", "easgd", "launch", *options, str(script)],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def pid_of(folder: Path, rank: int) -> int:
+    path = folder / f"at-{rank}-0"
+    return int(until(lambda: path.exists() and path.read_text(), f"worker {rank} is up").split()[0])
+
+
+def test_a_late_joiner_then_ctrl_c(cluster, tmp_path):
+    """Cases 6, 24: a joiner starts from the center and is counted; Ctrl-C ends all cleanly, with the center saved."""
+    folder = tmp_path / "a"
+    one = launch(cluster, folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
+    first = pid_of(folder, 0)
+    (name,) = live_runs()
+    began = time.monotonic()
+    two = launch(cluster, folder, "--join", name)
+    second = pid_of(folder, 1)
+    until(lambda: (folder / "at-0-0").read_text().split()[2] == "2", "the joiner is counted")
+    joined = time.monotonic() - began
+    two.send_signal(signal.SIGINT)
+    assert two.wait(30) == 130
+    until(lambda: (folder / "at-0-0").read_text().split()[2] == "1", "it has left")
+    one.send_signal(signal.SIGINT)
+    out, err = one.communicate(timeout=40)
+    assert one.returncode == 130, err
+    assert "the center is saved" in err
+    assert "workers by node" in out
+    assert not alive(first)
+    assert not alive(second)
+    assert joined < 40
+    two.communicate()
+
+
+def test_a_killed_launcher_takes_its_workers_with_it(cluster, tmp_path):
+    """Case 24."""
+    folder = tmp_path / "a"
+    one = launch(cluster, folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
+    pid = pid_of(folder, 0)
+    one.kill()
+    one.communicate()
+    until(lambda: not alive(pid), "the worker has ended")
+
+
+def digits(codec: str | None, seed: int) -> float:
+    """Test error of the center on digits."""
+    from sklearn.datasets import load_digits
+
+    torch.set_num_threads(1)
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    os.environ["EASGD_CENTER"] = f"{codec} {seed}"
+    method = easgd.EAMSGD(period=10, momentum=0.9)
+    worker = easgd.attach(model, optimizer, method, compression=codec)
+    order = torch.Generator().manual_seed(100 * seed + worker.rank)
+    for _ in range(400):
+        rows = torch.randint(0, 1500, (32,), generator=order)
+        torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.load_state_dict(worker.center())
+    worker.close()
+    return float((model(x[1500:]).argmax(1) != y[1500:]).float().mean())
+
+
+def digits_all(folder: str) -> None:
+    errors = {str(codec): [digits(codec, seed) for seed in range(4)] for codec in (None, "int8")}
+    if os.environ["RANK"] == "0":
+        checkpoint.save(Path(folder) / "errors", errors)
+
+
+def test_int8_trains_as_well_and_moves_forty_times_less_than_gradients(cluster, tmp_path):
+    """DistributedDataParallel sends and receives a gradient of 4n bytes in every step: 8n bytes a step."""
+    result = easgd.run(digits_all, 2, "ray", (str(tmp_path),))
+    assert result.exit_codes == [0, 0]
+    errors = checkpoint.load(tmp_path / "errors")
+    exact, packed = (torch.tensor(errors[name]) for name in ("None", "int8"))
+    noise = max(float(exact.std()), 0.01)
+    assert packed.mean() < exact.mean() + 2 * noise, (exact, packed)
+    n = 64 * 64 + 64 + 64 * 10 + 10
+    steps = [r for r in result.records if isinstance(r, Step) and r.worker == 0]
+    int8 = steps[len(steps) // 2 :]
+    per_step = sum(r.bytes for r in int8) / len(int8)
+    assert 39 < 8 * n / per_step < 41
