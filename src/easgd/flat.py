@@ -45,13 +45,13 @@ class Replica:
         """Return the stored parameters as one vector; it may be reused or share their memory: read it and let it go."""
         if self._flat is not None:
             return self._flat
+        devices = {p.device for p in self.params if p.is_cuda}
         if self._stage is None:
-            pinned = torch.cuda.is_available() and any(p.is_cuda for p in self.params)
-            self._stage = torch.empty(self.size, dtype=torch.float32, pin_memory=pinned)
+            self._stage = torch.empty(self.size, dtype=torch.float32, pin_memory=bool(devices))
         for piece, p in zip(torch.split(self._stage, self.sizes), self.params, strict=True):
-            piece.copy_(in_memory_order(p.detach()), non_blocking=True)
-        if self.params[0].is_cuda:
-            torch.cuda.current_stream().synchronize()
+            piece.copy_(in_memory_order(p.detach()), non_blocking=p.is_cuda)
+        for device in devices:  # the copies are under way until their streams have done them
+            torch.cuda.current_stream(device).synchronize()
         return self._stage
 
     def owns(self, vector: Tensor) -> bool:

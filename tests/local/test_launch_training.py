@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -72,6 +73,30 @@ def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
     until(lambda: seen(one, 0) == "1", "it has left")
     one.touch("go")
     assert one.wait()[0] == 0
+
+
+def test_the_ring_takes_a_late_joiner_in_and_lets_it_go(launch):
+    """Round-robin among three: between two turns of one worker, each of the other two has updated the center once."""
+    one = launch(TRAINING, "--schedule", "round-robin", workers=2)
+    one.pids(2)
+    two = launch(TRAINING, "--join", Path(one.run).name, where="b")
+    until(lambda: seen(one, 0) == "3" == seen(one, 2), "the joiner is counted, and has had a turn")
+    until(lambda: len(staleness(one, 2)) > 5, "its turn comes again and again")
+    two.process.send_signal(signal.SIGINT)
+    assert two.wait()[0] == 130
+    until(lambda: seen(one, 0) == "2" == seen(one, 1), "it has left, and the ring closes behind it")
+    one.touch("go")
+    assert one.wait()[0] == 0
+    assert set(staleness(one, 2)[1:]) == {2}
+    assert staleness(one, 0)[-1] <= 2
+
+
+def staleness(one, rank):
+    """Of the steps that a worker has written down so far."""
+    path = one.out / f"records-{rank}-0.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [r["staleness"] for r in records if r.get("staleness") is not None]
 
 
 def test_the_center_outlives_its_workers(launch):

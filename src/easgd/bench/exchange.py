@@ -1,7 +1,9 @@
 """`easgd bench exchange`: the elastic exchange beside the memory limit, for 1, 2 and 4 processes on one center.
 
 The limit is a loop with the same access pattern and nothing to compute: it reads two vectors and writes both, each
-process its own vector and the shared one, without a lock. Both are timed in turn in the same processes.
+process its own vector and the shared one, without a lock. Both are timed in turn in the same processes, and the ratio
+is the median over neighbours in time. A row of its own has the exchange with the check that x is finite, which is one
+more read of x, as a worker does it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 
 import torch
 
-from easgd.bench import Row
+from easgd.bench import Row, side_by_side
 from easgd.center.segment import Layout
 from easgd.center.shared import SharedCenter
 from easgd.kernels import fused
@@ -28,6 +30,10 @@ PROCESSES = (1, 2, 4)
 METHOD = EASGD(period=1, moving_rate=0.1)
 
 
+LIMIT, EXCHANGE, CHECKED = "memory limit", "exchange", "exchange with its finite check"
+ROUNDS, SECONDS = 7, 0.1
+
+
 def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES) -> list[Row]:
     """Measure each size alone against plain torch, then each number of processes against the limit."""
     from rich.progress import track
@@ -35,28 +41,29 @@ def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES)
     torch.set_num_threads(1)
     cases = [(n, p) for n in sizes for p in processes]
     out = [_against_torch(n) for n in track(sizes, "torch expression", transient=True)]
-    return [*(_together(n, p) for n, p in track(cases, "processes", transient=True)), *out]
+    return [*(row for n, p in track(cases, "processes", transient=True) for row in _together(n, p)), *out]
 
 
 def _against_torch(n: int) -> Row:
-    """The fused loop against d = α(x − x̃); x̃ = x̃ + d as one would write it."""
+    """The fused loop against d = α(x − x̃); x = x − d; x̃ = x̃ + d as one would write it."""
     x, center = torch.rand(n), torch.rand(n)
-    mine, shared, fresh = x.clone().numpy(), center.clone().numpy(), x.clone().numpy()
-    times: dict[str, list[float]] = {"fused": [], "naive": []}
-    for _ in range(max(5, 20_000_000 // n)):
-        mine[:] = fresh
-        start = time.perf_counter()
-        fused.elastic_(mine, shared, fused.f32(0.5))
-        middle = time.perf_counter()
+    mine, shared = x.clone(), center.clone()
+
+    def ours() -> None:
+        fused.move_(mine.numpy(), shared.numpy(), fused.f32(0.5), fused.f32(1.0))
+
+    def naive() -> None:
+        nonlocal x, center
         d = 0.5 * (x - center)
+        x = x - d
         center = center + d
-        times["fused"].append(middle - start)
-        times["naive"].append(time.perf_counter() - middle)
-    ours, naive = (statistics.median(samples) for samples in times.values())
-    return Row(f"{n:,} elements, 1 process, torch expression", 1 / ours, "exchanges/s", 1 / naive, naive / ours)
+
+    # α = 1/2: both ends meet at once, and no difference becomes denormal, which would slow down arithmetic.
+    move, torch_, ratio = side_by_side(ours, naive, max(7, 20_000_000 // n))
+    return Row(f"{n:,} elements, 1 process, torch expression", 1 / move, "exchanges/s", 1 / torch_, 1 / ratio)
 
 
-def _together(n: int, processes: int) -> Row:
+def _together(n: int, processes: int) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         context = multiprocessing.get_context("spawn")
         barrier, queue = context.Barrier(processes), context.Queue()
@@ -66,12 +73,17 @@ def _together(n: int, processes: int) -> Row:
         ]
         for process in started:
             process.start()
-        results = [queue.get(timeout=300) for _ in started]
+        results = [queue.get(timeout=600) for _ in started]
         for process in started:
             process.join()
-    exchange = sum(r["exchange"] for r in results)
-    limit = sum(r["limit"] for r in results)
-    return Row(f"{n:,} elements, {processes} processes, memory limit", exchange, "exchanges/s", limit, exchange / limit)
+    # In each round, the rates of all processes together.
+    rates = {name: [sum(each) for each in zip(*(r[name] for r in results), strict=True)] for name in results[0]}
+    out = []
+    for name in (EXCHANGE, CHECKED):
+        ratio = statistics.median(a / b for a, b in zip(rates[name], rates[LIMIT], strict=True))
+        rate = statistics.median(rates[name])
+        out.append(Row(f"{n:,} elements, {processes} processes, {name}", rate, "exchanges/s", rate / ratio, ratio))
+    return out
 
 
 def _memory() -> str | None:
@@ -83,26 +95,26 @@ def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, qu
     layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
     center = SharedCenter(Path(folder), METHOD, torch.zeros(n), layout, rank, processes)
     center.join(0)
-    message = torch.rand(n)
-    mine, shared = message.numpy(), center.segment.slots["x"].numpy()
-    fresh = torch.rand(n)
+    x, fresh = torch.rand(n), torch.rand(n)
+    mine, shared = x.numpy(), center.segment.slots["x"].numpy()
     calls: dict[str, Callable[[], object]] = {
-        "limit": lambda: fused.swap_(mine, shared),
-        "exchange": lambda: center.apply_move([(message, 1.0)], 0.5),
+        EXCHANGE: lambda: center.apply_move([(x, 1.0)], 0.5),
+        LIMIT: lambda: fused.swap_(mine, shared),
+        CHECKED: lambda: center.move([(x, 1.0)], 0.5),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(7):
+    for _ in range(ROUNDS):
         for name, call in calls.items():
             call()
             barrier.wait()
             count, spent = 0, 0.0
-            while spent < 0.2 or count < 2:
-                if count % 4 == 0:  # a message that is answered again and again would shrink into denormals
-                    message.copy_(fresh)
+            while spent < SECONDS or count < 2:
+                if count % 4 == 0:  # what is exchanged again and again would end in denormal differences
+                    x.copy_(fresh)
                 start = time.perf_counter()
                 call()
                 spent += time.perf_counter() - start
                 count += 1
             rates[name].append(count / spent)
             barrier.wait()
-    queue.put({name: statistics.median(samples) for name, samples in rates.items()})
+    queue.put(rates)

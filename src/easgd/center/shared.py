@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from easgd import checkpoint
@@ -151,7 +152,7 @@ class SharedCenter:
 
     def apply(self, message: Tensor, scale: float) -> Tensor:
         """`exchange` for a message that is known to be finite."""
-        vector = message.float().contiguous()
+        vector = message.to("cpu", torch.float32).contiguous()
         whole, bounds, exchange = vector.numpy(), self.segment.bounds, self._exchange
 
         def stripe(s: int) -> float:
