@@ -30,7 +30,10 @@ def save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     header = {"format": FORMAT, "state": text, "sha256": _digest(text, tensors)}
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(tensors, scratch, metadata=header)
+        try:
+            save_file(tensors, scratch, metadata=header)
+        except SafetensorError as error:  # how it tells of a full disk
+            raise OSError(str(error)) from error
         with open(scratch, "rb") as file:
             os.fsync(file.fileno())
         os.replace(scratch, path)
@@ -67,7 +70,8 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         name = f"t{len(tensors)}"
-        tensors[name] = value.detach().cpu().clone().contiguous()
+        # A tensor of one element or none may keep strides that cannot be read as bytes: make them the plain ones.
+        tensors[name] = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
         return {"__tensor__": name, "shape": list(value.shape)}
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):

@@ -117,6 +117,10 @@ class Config:
             filled = replace(filled, steps=500)
         if filled.evaluate_every is None and filled.seconds:
             filled = replace(filled, evaluate_every=filled.seconds / 40)
+        if filled.engine == "simulate":
+            from easgd.engines.simulate import CostModel
+
+            CostModel.preset(filled.cost)
         made = filled.make_method()
         made.check(filled.workers or 1, filled.lr)
         return replace(filled, period=made.period)

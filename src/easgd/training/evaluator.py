@@ -79,20 +79,18 @@ def _follow_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(path: str) -> int:
+def main(path: str) -> None:
     """Measure snapshots as they come."""
     torch.set_num_threads(1)
     os.nice(5)  # the workers come first
     _follow_parent()
     folder = RunFolder(path)
     task = Task(folder.config())
-    while True:
-        over = (folder.snapshots / LAST).exists()
-        if not measure_waiting(folder, task):
-            if over:
-                return 0
-            time.sleep(POLL)
+    while not (measure_waiting(folder, task) == 0 and (folder.snapshots / LAST).exists()):
+        time.sleep(POLL)
+    measure_waiting(folder, task)  # what came between the two looks
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])
+    os._exit(0)  # the thread that waits for the parent's end cannot be joined

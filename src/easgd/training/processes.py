@@ -32,7 +32,8 @@ from easgd.training.task import Task
 from easgd.training.view import View
 from easgd.training.work import FINAL, STOP, work
 
-MEETING_SECONDS = 5.0
+MEETING_SECONDS = 2.0
+"""How long a meeting waits for a worker, besides four steps; one that failed is tried again after five times that."""
 
 
 class Processes:
@@ -120,8 +121,7 @@ class Processes:
 
     def look(self, center: Seen) -> None:
         """Ten times a second: records, a snapshot if one is due, the checkpoint, what the evaluator found."""
-        for record in self.tail.read():
-            self.monitor.take(record)
+        self._read()
         self._snapshot(center)
         self._checkpoint(center, time.monotonic())
         self._news()
@@ -129,8 +129,7 @@ class Processes:
 
     def ended(self, center: Seen) -> None:
         """All workers have ended: the last snapshot, and a checkpoint of their last states."""
-        for record in self.tail.read():
-            self.monitor.take(record)
+        self._read()
         slots = center.snapshot()
         if slots is None:
             return
@@ -141,6 +140,10 @@ class Processes:
             shutil.rmtree(self.checkpoints.draft(number), ignore_errors=True)
             os.replace(final, self.checkpoints.draft(number))
             self._complete(number, {"slots": slots, "version": center.version})
+
+    def _read(self) -> None:
+        for record in self.tail.read():
+            self.monitor.take(record)
 
     def progress(self) -> float:
         """How much of the budget is used."""
@@ -192,22 +195,26 @@ class Processes:
                 self._draft = self.checkpoints.draft(self._number)
                 with contextlib.suppress(OSError):
                     self._draft.mkdir(parents=True)
-                self._deadline = now + MEETING_SECONDS
+                self._deadline = now + self._patience()
             return
         parts = {path.name for path in self._draft.glob(f"*{SUFFIX}")}
         here = all(f"worker-{rank}{SUFFIX}" in parts for rank in center.joined())
         slots = center.snapshot() if here and parts else None
         if slots is not None:
             self._complete(self._number, {"slots": slots, "version": center.version})
+            self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
         elif now > self._deadline:
             missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]
             self.view.note(f"no checkpoint now: workers {missing} did not come; trying again later")
             shutil.rmtree(self._draft, ignore_errors=True)
-        else:
-            return
-        self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
+            self._draft, self._next_checkpoint = None, now + max(5 * self._patience(), self.config.checkpoint_every)
+
+    def _patience(self) -> float:
+        step = self.monitor.time * len(self.monitor.workers) / max(1, self.monitor.steps)
+        return MEETING_SECONDS + 4 * step
 
     def _complete(self, number: int, center: dict[str, Any]) -> None:
+        self._read()  # the workers stand still: now all records belong to the checkpoint's moment
         progress = {"time": self.monitor.time, "monitor": self.monitor.state_dict()}
         try:
             for name, state in (("center", center), ("progress", progress)):

@@ -6,6 +6,7 @@ simulation and how long the files of lines were; resuming cuts them back and goe
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -32,9 +33,11 @@ class Simulated:
         self.task = Task(config)
         self.gradient = TaskGradient(self.task)
         self.monitor = Monitor()
+        # The cluster is the preset's, the messages are this network's.
+        cost = dataclasses.replace(CostModel.preset(config.cost), message_bytes=None)
         self.sim = Simulation(
             self.gradient, self.gradient.x0, config.make_method(), lr=config.lr or 0.0, workers=config.workers or 1,
-            schedule=config.schedule, seed=config.seed, cost=CostModel.preset(config.cost),  # type: ignore[arg-type]
+            schedule=config.schedule, seed=config.seed, cost=cost,  # type: ignore[arg-type]
             optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
             parallel=config.parallel, on_record=self._record,
         )  # fmt: skip

@@ -14,6 +14,7 @@ import torch
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, check_free, default_folder, write_model
 from easgd.training.run import Run
+from easgd.training.task import Task
 from easgd.training.view import Silent, View
 
 
@@ -62,7 +63,7 @@ def train(
     resolved = Config.from_dict({**base, **settings}).resolved()
     folder = RunFolder(out if out is not None else default_folder(resolved))
     check_free(folder.path)
-    runner_of(resolved)  # an engine that is not there is refused before anything is written
+    Task(resolved)  # what cannot be trained is refused before anything is written
     folder.create(resolved)
     return _carry_out(resolved, folder, view or Silent(), resumed=False)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from easgd import checkpoint
 from easgd.data import Loader
@@ -34,6 +35,9 @@ class Work:
     """One worker of a run."""
 
     def __init__(self, config: Config, folder: RunFolder, saved: dict[str, Any] | None) -> None:
+        # Ctrl-C is obeyed between two steps, also one that comes before the first.
+        self.stopping = False
+        signal.signal(signal.SIGINT, lambda number, frame: setattr(self, "stopping", True))
         torch.set_num_threads(1)
         self.config, self.folder = config, folder
         self.task = Task(config)
@@ -49,20 +53,18 @@ class Work:
         shared = place.run / "cursors" if place.run is not None and place.run.is_dir() else None
         self.loader: Loader = self.task.loader(place.rank, cursors=shared)
         own = None if saved is None or place.incarnation else saved.get(f"worker-{place.rank}")
-        if own is not None:
+        if saved is not None and own is not None:
+            own["loader"]["cursors"] = furthest(saved)
             self._load(own)
         self.most = max(1, round(self.task.most_steps / place.workers)) if self.task.most_steps < 1e18 else None
-        self.stopping = False
         self._next_look = 0.0
-        self._answered: set[str] = set()
 
     def run(self) -> None:
         """Train until the budget is used up or somebody asks to stop, then leave the last state behind."""
-        signal.signal(signal.SIGINT, self._stop)
         self.model.train()
-        for batch in self.worker.recorder.timed(self.loader):
-            if self._over():
-                break
+        batches = self.worker.recorder.timed(self.loader)
+        while not self._over():
+            batch = next(batches)
             seed_dropout(self.model, seed_of(self.config.seed, self.worker.rank, self.worker.clock))
             value = loss(self.model, batch)
             self.optimizer.zero_grad()
@@ -78,9 +80,6 @@ class Work:
             if hasattr(self.scheduler, "observe"):
                 self.scheduler.observe(online)
             self.scheduler.step()
-
-    def _stop(self, number: int, frame: Any) -> None:
-        self.stopping = True
 
     def _over(self) -> bool:
         """Whether this was the last step; now and then, look what the onlooker wants."""
@@ -118,13 +117,12 @@ class Work:
     def _meet(self) -> None:
         """Take part in a checkpoint that is being drafted, if there is one."""
         for draft in self.folder.checkpoints.glob(".[0-9]*"):
-            if draft.name not in self._answered:
-                self._answered.add(draft.name)
-                self._save(draft)
-                while draft.exists() and not self.stopping:
-                    time.sleep(0.002)
+            self._save(draft)
+            while draft.exists() and not self.stopping:
+                time.sleep(0.002)
 
     def _save(self, draft: Path) -> None:
+        self.worker.recorder.flush()  # what is recorded and what is saved belong to one moment
         # A disk that does not take it is the onlooker's to report: this part will be missing.
         with suppress(OSError):
             checkpoint.save(draft / f"worker-{self.worker.rank}{SUFFIX}", self.state())
@@ -136,6 +134,12 @@ class Work:
         self._save(final)
         self.loader.close()
         self.worker.close()
+
+
+def furthest(saved: dict[str, Any]) -> Tensor:
+    """The loaders' shared cursors: each worker saved them at its own moment, and they only go forward."""
+    found = [state["loader"]["cursors"] for name, state in saved.items() if name.startswith("worker-")]
+    return torch.stack(found).amax(0)
 
 
 def work(settings: dict[str, Any], path: str, resumed: bool) -> None:

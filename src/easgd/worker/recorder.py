@@ -64,14 +64,17 @@ class Recorder:
         """Write one line; it reaches the file within half a second, so that a killed worker loses no more."""
         if self._file is None:
             return
+        self._file.write(json.dumps(record.as_dict()) + "\n")
+        if isinstance(record, Event) or time.perf_counter() - self._flushed > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let the file have all that was recorded. A full disk costs the records, not the training."""
+        self._flushed = time.perf_counter()
         try:
-            self._file.write(json.dumps(record.as_dict()) + "\n")
-            now = time.perf_counter()
-            if isinstance(record, Event) or now - self._flushed > FLUSH_SECONDS:
-                self._flushed = now
+            if self._file is not None:
                 self._file.flush()
         except OSError as error:
-            # A full disk costs the records, not the training.
             why = (error.strerror or str(error)).lower()
             print(f"easgd: warning: worker {self.rank} no longer records in {self.path} ({why})", file=sys.stderr)
             self.close()
