@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,16 +39,20 @@ class MemoryCenter:
         """What is evaluated: z where there is one, else x̃."""
         return self.slots.get("average", self.slots["x"])
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(
+        self, message: Tensor | None, scale: float, through: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor | None:
         """Apply one message and answer it; a message of None is a pull. None: refused, the center is unchanged.
 
-        A method that is answered with x̃ gets it in its message's memory.
+        A method that is answered with x̃ gets it in its message's memory. `through` is what becomes of a change d on its
+        way to the worker: the center takes the same.
         """
         if message is None:
             return self.x.clone()
         if not finite(message):
             return None
         d = self.method.propose(self.slots, message, scale)
+        d = d if through is None else through(d)
         self._update(d)
         return d if self.method.answers_with == "difference" else message.copy_(self.x)
 

@@ -46,6 +46,7 @@ class Work:
         self.scheduler = self.task.scheduler(self.optimizer)
         self.worker: Worker = attach(
             self.model, self.optimizer, config.make_method(), seed=config.seed,
+            compression=None if config.compression == "none" else config.compression,
             saved=None if saved is None else saved["center"],
         )  # fmt: skip
         place = self.worker.place

@@ -20,10 +20,12 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.center.memory import MemoryCenter, finite
+from easgd.compress import Codec
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
+from easgd.engines.simulate.wire import Wire, wire_of
 from easgd.errors import NonFiniteError, refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
@@ -65,6 +67,7 @@ class Node:
     slowness: float = 1.0
     paused_until: float = 0.0
     seen: int = 0
+    wire: Wire | None = None
     turn: Turn = field(default_factory=Turn)
 
 
@@ -90,19 +93,22 @@ class Simulation:
         nonfinite: Literal["skip", "reset", "raise"] = "skip",
         parallel: int = 1,
         on_record: Callable[[Record], None] | None = None,
+        compression: str | None = None,
     ) -> None:
         method.check(workers, lr)
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
         if getattr(method, "sync", False) and schedule != "sync":
             raise refuse("schedule", schedule, f"{method.name}(sync=True) exchanges all at once", 'write "sync"')
+        if compression is not None and (schedule == "sync" or method.name == "ADMM"):
+            raise refuse("compression", compression, f"{method.name}, {schedule}: sent in full", "leave it out")
         if nonfinite not in ("skip", "reset", "raise"):
             raise unknown("policy nonfinite", nonfinite, ("skip", "reset", "raise"))
         if curvature is not None:
             refuse_unstable(method, lr, workers, schedule, curvature)
         self.method, self.launched, self.schedule_name = method, workers, schedule
         self.cost = CostModel.preset(cost) if isinstance(cost, str) else cost or CostModel()
-        self.nonfinite = nonfinite
+        self.nonfinite, self.compression = nonfinite, compression
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
         self.center = MemoryCenter(x0.detach().reshape(-1), method)
@@ -114,6 +120,9 @@ class Simulation:
         self.nodes = [self._node(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
         size = self.cost.message_bytes
         self.message_bytes = self.center.x.numel() * self.center.x.element_size() if size is None else size
+        if compression is not None:
+            n = self.center.x.numel()
+            self.message_bytes = self.message_bytes * Codec.named(compression).bytes(n) // (4 * n)
         self.schedule = SCHEDULES[schedule](self)
 
     def _node(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> Node:
@@ -124,6 +133,7 @@ class Simulation:
             scheduler=scheduler(optimizer) if scheduler else None,
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
+            wire=wire_of(self.compression, self.center.x),
         )
 
     # running ---------------------------------------------------------------------------------------------------
@@ -161,7 +171,11 @@ class Simulation:
         """The center answers this worker's message, atomically."""
         message = node.worker.message()
         self.observe(node)
-        self.answered(node, self.center.exchange(message, self.scale(node)))
+        if node.wire is None:
+            answer = self.center.exchange(message, self.scale(node))
+        else:
+            answer = node.wire.exchange(self.center, message, self.scale(node))
+        self.answered(node, answer)
 
     def observe(self, node: Node) -> None:
         """Note staleness, distance and bytes as the center sees the worker, before it answers."""
@@ -249,6 +263,7 @@ class Simulation:
             node.alive = True
             node.paused_until, node.slowness, node.seen = 0.0, 1.0, self.center.version
             node.worker.join(self.center.x)
+            node.wire = wire_of(self.compression, self.center.x)
             if self._make_scheduler is not None:
                 # The rate decays on the worker's own clock, which starts anew.
                 for group in node.worker.replica.optimizer.param_groups:
@@ -320,6 +335,7 @@ def _node_state(node: Node) -> dict[str, Any]:
         "scheduler": node.scheduler.state_dict() if node.scheduler else None,
         "rng": node.rng.bit_generator.state,
         "turn": {name: getattr(node.turn, name) for name in TURN_FIELDS},
+        "wire": None if node.wire is None else node.wire.state_dict(),
     }
 
 
@@ -331,3 +347,5 @@ def _load_node(node: Node, state: dict[str, Any]) -> None:
         node.scheduler.load_state_dict(state["scheduler"])
     node.rng.bit_generator.state = state["rng"]
     node.turn = Turn(**state["turn"])
+    if node.wire is not None:
+        node.wire.load_state_dict(state["wire"])
