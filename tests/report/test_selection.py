@@ -100,7 +100,7 @@ def test_levels_are_shares_or_percent():
 def test_the_headline_is_the_main_finding(tmp_path):
     model = build([comparison(tmp_path)], levels=[0.1, 0.05])
     assert headline(model) == (
-        "EAMSGD p=4 τ=10 reaches 10 % test error 4.0 times sooner than MSGD: in 2 instead of 8 virtual seconds."
+        "EAMSGD p=4 τ=10 reaches 10 % test error 4.0 times sooner than MSGD: in 2.0 instead of 8.0 virtual seconds."
     )
 
 
@@ -121,4 +121,4 @@ def test_a_run_that_is_not_over_does_not_count_beside_one_that_is(tmp_path):
 
 def test_the_headline_says_when_the_comparator_never_got_there(tmp_path):
     model = build([comparison(tmp_path)], levels=[0.05])
-    assert headline(model) == "EAMSGD p=4 τ=10 reaches 5 % test error in 4 virtual seconds; MSGD did not in 8."
+    assert headline(model) == "EAMSGD p=4 τ=10 reaches 5 % test error in 4.0 virtual seconds; MSGD did not in 8.0."

@@ -88,7 +88,7 @@ def curves(model: Model, scale: str = "auto") -> Figure:
 
 def _panel(axes: Axes, model: Model, lines: Sequence[Line], name: str, words: str, scale: str) -> None:
     factor = 100.0 if name == "test_error" else 1.0
-    log = is_log(model.lines, name, scale)
+    log = is_log(model.lines, scale)
     for line in lines:
         style: dict[str, Any] = {"color": line.look.colour, "linestyle": line.look.matplotlib}
         for seed in line.seeds:

@@ -70,7 +70,7 @@ class Model:
         if not math.isfinite(seconds):
             return "never"
         value = seconds / self.seconds
-        return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value < 10 else f"{value:.1f}"
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def build(

@@ -55,7 +55,7 @@ def _curve(model: Model, name: str, words: str, scale: str) -> Plot:
         x, y = _numbers(line.mean["time"][at], 1 / model.seconds), _numbers(line.mean[name][at], factor)
         if any(value is not None for value in y):
             traces.append({**_line(line, number), "x": x, "y": y})
-    log = is_log(model.lines, name, scale)
+    log = is_log(model.lines, scale)
     ends: dict[str, Any] = {"type": "log" if log else "linear"}
     for kind in (False, True):
         if found := limits(model.lines, name, kind):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from easgd.errors import unknown
-from easgd.report.model import Line
+from easgd.report.model import PANELS, Line
 
 SCALES = ("auto", "linear", "log")
 WIDE = 20.0
@@ -37,12 +37,12 @@ def bounds(lines: Sequence[Line], name: str) -> tuple[float, float] | None:
     return float(everything.min()), min(float(everything.max()), 1.15 * max(starts))
 
 
-def is_log(lines: Sequence[Line], name: str, scale: str = "auto") -> bool:
-    """Whether a panel is logarithmic. The paper's are linear; a range that it never had needs another."""
-    found = bounds(lines, name)
-    if scale == "linear" or found is None or found[1] <= 0:
+def is_log(lines: Sequence[Line], scale: str = "auto") -> bool:
+    """Whether the panels are logarithmic, all or none. The paper's are linear; a range it never had needs another."""
+    found = [ends for name in PANELS if (ends := bounds(lines, name)) is not None and ends[1] > 0]
+    if scale == "linear" or not found:
         return False
-    return scale == "log" or found[1] > WIDE * _positive(found[0], found[1])
+    return scale == "log" or any(high > WIDE * _positive(low, high) for low, high in found)
 
 
 def limits(lines: Sequence[Line], name: str, log: bool) -> tuple[float, float] | None:
