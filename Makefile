@@ -15,7 +15,11 @@ setup: .venv/.ready
 	@touch $@
 
 demo: setup
-	$(BIN)/python -m easgd.experiments.demo
+	@rm -rf demo
+	@echo "1 of 2: four EAMSGD workers, real processes on this machine"
+	@$(BIN)/easgd train --method eamsgd --workers 4 --steps 400 --out demo/processes
+	@echo "2 of 2: EAMSGD and EASGD with four workers against MSGD alone, on the clock of the paper's cluster"
+	@$(BIN)/easgd compare examples/demo.toml --out demo/comparison
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
