@@ -29,14 +29,14 @@ def until(name):
 """
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
     """Poll until the condition gives something true; return it."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := condition():
             return value
         time.sleep(0.01)
-    raise AssertionError(f"not within {DEADLINE} s: {what}")
+    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def alive(pid: int) -> bool:

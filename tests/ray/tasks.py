@@ -90,12 +90,14 @@ def misfit(folder: str, rank: int) -> None:
         os.environ["WORLD_SIZE"] = before
 
 
-def until_told(folder: str, period: int = 1, options: dict | None = None, pause: float = 0.004) -> None:
+def until_told(
+    folder: str, period: int = 1, options: dict | None = None, pause: float = 0.004, width: int = 2
+) -> None:  # fmt: skip
     """Train until <folder>/go is there; leave the process id, and every tenth step the clock and who lives."""
     torch.set_num_threads(1)
     rank, incarnation = os.environ["RANK"], os.environ["EASGD_INCARNATION"]
     torch.manual_seed(0)
-    model = nn.Linear(64, 2)
+    model = nn.Linear(64, width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=period, beta=0.9), **(options or {}))
     inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(int(rank)))

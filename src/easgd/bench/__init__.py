@@ -19,6 +19,7 @@ BENCHES = {
     "exchange": "easgd.bench.exchange",
     "overhead": "easgd.bench.overhead",
     "loader": "easgd.bench.loader",
+    "wire": "easgd.bench.wire",
 }
 
 

@@ -38,11 +38,17 @@ class Desk:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), max(0.001, end - time.monotonic()))
 
+    async def _ready(self) -> None:
+        """After a restart, nothing is answered before the launcher has brought the copy."""
+        while self.run is None:
+            await self._wait(time.monotonic() + TURN_SECONDS)
+
     # the launchers' side ---------------------------------------------------------------------------------------
 
     async def begin(self, run: dict[str, Any], shards: list[Any]) -> None:
         """The run and the shards that may carry its centers."""
         self.run, self.shards = run, shards
+        self._notify()
 
     async def describe(self) -> dict[str, Any] | None:
         """What a late joiner must know; None before `begin`, or after a restart."""
@@ -50,6 +56,7 @@ class Desk:
 
     async def seat(self, rank: int | None) -> tuple[int, int]:
         """Give a rank, the lowest free one if none is named, and the number of its new incarnation."""
+        await self._ready()
         if rank is None:
             rank = next(k for k in range(len(self.held) + 1) if k not in self.held)
         incarnation = self.seats.get(rank, 0)
@@ -59,6 +66,7 @@ class Desk:
 
     async def bury(self, rank: int, incarnation: int, keep: bool = False) -> None:
         """A worker has ended, however; its rank is free again unless it is kept for a restart."""
+        await self._ready()
         if not keep and self.held.get(rank) == incarnation:
             del self.held[rank]
         for center, roll in self.rolls.items():
@@ -87,6 +95,7 @@ class Desk:
         self.run, self.shards, self.stopping = data["run"], shards, data["stopping"]
         self.seats, self.held, self.methods = data["seats"], data["held"], methods
         self.rolls = {center: Roll.load(roll) for center, roll in data["rolls"].items()}
+        self._notify()
 
     async def method(self, center: str) -> Any:
         """The method of a center: its shards need it when they are made again."""
@@ -101,8 +110,8 @@ class Desk:
 
     async def open(self, center: str, rank: int, incarnation: int, header: dict[str, Any]) -> dict[str, Any]:
         """A worker brings its model: what it must fit, where the shards are, whether to bring the start value."""
-        while self.run is None:
-            await self._wait(time.monotonic() + TURN_SECONDS)
+        await self._ready()
+        assert self.run is not None
         roll = self.rolls.setdefault(center, Roll(len(self.shards)))
         upload = roll.open(rank, incarnation, header)
         return {
@@ -116,11 +125,13 @@ class Desk:
 
     async def opened(self, center: str, method: Any) -> None:
         """The start value is at the shards."""
+        await self._ready()
         self.rolls[center].opened, self.methods[center] = True, method
         self._notify()
 
     async def join(self, center: str, rank: int, incarnation: int) -> int:
         """A worker enters; the shards know it before it trains. Returns how many live; 0: it is taken for dead."""
+        await self._ready()
         roll = self.rolls[center]
         if not roll.join(rank, incarnation):
             return 0
@@ -130,6 +141,7 @@ class Desk:
 
     async def gather(self, center: str, launched: int, seconds: float) -> int:
         """Wait until all launched ranks have come; return how many have not."""
+        await self._ready()
         end = time.monotonic() + seconds
         while (missing := self.rolls[center].missing(launched)) and time.monotonic() < end:
             await self._wait(end)
@@ -137,6 +149,7 @@ class Desk:
 
     async def begin_training(self, center: str, elapsed: float) -> float:
         """The time of day at which training began; the first to ask decides."""
+        await self._ready()
         roll = self.rolls[center]
         if roll.began is None:
             roll.began = time.time() - elapsed
@@ -144,18 +157,21 @@ class Desk:
 
     async def leave(self, center: str, rank: int, incarnation: int) -> None:
         """A worker leaves politely."""
+        await self._ready()
         if center in self.rolls and self.rolls[center].leave(rank, incarnation):
             await self._enroll(center)
         self._notify()
 
     async def leave_behind(self, center: str, rest: bytes, aliases: dict[str, str]) -> None:
         """Keep the first worker's rest of the model, as the bytes of a safetensors file."""
+        await self._ready()
         roll = self.rolls[center]
         if roll.rest is None:
             roll.rest, roll.aliases = rest, aliases
 
     async def wait_turn(self, center: str, rank: int) -> int:
         """Wait for a turn, a second at most; return whose it is."""
+        await self._ready()
         roll, end = self.rolls[center], time.monotonic() + TURN_SECONDS
         while (holder := roll.holder()) != rank and time.monotonic() < end:
             await self._wait(end)
@@ -163,6 +179,7 @@ class Desk:
 
     async def pass_turn(self, center: str, rank: int) -> None:
         """The next may act."""
+        await self._ready()
         roll = self.rolls[center]
         if roll.holder() == rank:
             roll.turn += 1

@@ -75,6 +75,7 @@ class RayLauncher:
         self._logs: dict[str, Log] = {}
         self._presses, self._stopping, self._deadline, self._next_sweep = 0, False, float("inf"), 0.0
         self._foreign: dict[int, int] = {}
+        self._graves: list[tuple[int, int, bool]] = []
 
     def run(self) -> int:
         """Start everything, stay until all workers have ended, return the exit code."""
@@ -142,10 +143,11 @@ class RayLauncher:
         }
 
     def _actor(self, kind: type, name: str, node: dict[str, Any], max_concurrency: int) -> Any:
-        # On a node of its own choice while it lives, elsewhere when it does not.
+        # On the given node while it lives, elsewhere when it does not. Ray overlooks the wish of an actor that asks for
+        # nothing at all: so it asks for one byte.
         place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
         return ray.remote(kind).options(
-            name=name, namespace=self.run_id, num_cpus=0, max_restarts=self.settings.center_restarts,
+            name=name, namespace=self.run_id, num_cpus=0, memory=1, max_restarts=self.settings.center_restarts,
             max_concurrency=max_concurrency, scheduling_strategy=place,
         )  # fmt: skip
 
@@ -167,7 +169,7 @@ class RayLauncher:
         return 0.0
 
     def _start(self, rank: int | None) -> int:
-        rank, incarnation = self._ask(self.desk.seat.remote(rank))
+        rank, incarnation = DeskLink(self.run_id).ask("seat", rank)
         options = {"num_cpus": self._share, "num_gpus": self.settings.gpus, "max_restarts": 0, "max_concurrency": 1}
         name = f"seat-{rank}-{incarnation}"
         seat = ray.remote(Seat).options(
@@ -184,6 +186,7 @@ class RayLauncher:
         ended, _ = ray.wait(list(self._living), num_returns=1, timeout=TURN)
         for reference in ended:
             self._bury(reference)
+        self._bury_all()
         if not self.joins:
             self._pass_on()
         if time.monotonic() >= self._next_sweep:
@@ -221,8 +224,8 @@ class RayLauncher:
         restarts = self._restarted.get(rank, 0)
         again = bool(code and not self._stopping and restarts < self.settings.restarts and code != BAD_INPUT)
         self._write("stopped" if self._stopping else "death" if code else "leave", rank, how)
-        with suppress(RayError):
-            ray.get(self.desk.bury.remote(rank, seated.incarnation, again), timeout=CALL_SECONDS)
+        self._graves.append((rank, seated.incarnation, again))
+        self._bury_all()
         if not code or self._stopping:
             return
         say(f"worker {rank} died ({how}); {len(self._living)} go on")
@@ -234,6 +237,15 @@ class RayLauncher:
         detail = f"restart {restarts + 1} of {self.settings.restarts}"
         self._write("restart", rank, detail)
         say(f"worker {rank} starts again ({detail})")
+
+    def _bury_all(self) -> None:
+        """Tell the desk; one that is being restarted, perhaps because it was on the same lost node, hears it later."""
+        while self._graves:
+            try:
+                ray.get(self.desk.bury.remote(*self._graves[0]), timeout=CALL_SECONDS)
+            except RayError:
+                return
+            self._graves.pop(0)
 
     def _sweep(self) -> None:
         """Look beyond the own workers: joined ones whose launcher is gone; or, having joined, the run's own end."""

@@ -1,0 +1,182 @@
+"""`easgd bench wire`: one exchange with a shard of the center on the same Ray node and on another, in GB/s.
+
+Bytes are counted both ways: an exchange of n float32 sends 4n and receives 4n. In the same process and turn by turn
+stand what the machine can do at most, the same bytes there and back over a bare loopback socket, and gloo's send and
+recv. Both nodes are processes of this machine: a network adds its own bound.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from easgd.bench import Row
+from easgd.bench.nodes import HEAD, SECOND, TwoNodes
+
+MEGABYTES = (4, 100, 400)
+ROUNDS = {4: 25, 100: 7, 400: 5}
+
+
+class Echo:
+    """The other end of the references: sends back what it gets."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self.buffer = torch.empty(0, dtype=torch.uint8)
+
+    def listen(self, host: str) -> int:
+        """Serve one connection on a thread; return the port."""
+        server = socket.create_server((host, 0))
+
+        def serve() -> None:
+            sock, _ = server.accept()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while size := int.from_bytes(sock.recv(8, socket.MSG_WAITALL), "little"):
+                self._fit(size)
+                view = self.buffer.numpy().data[:size]
+                _fill(sock, view)
+                sock.sendall(view)
+
+        threading.Thread(target=serve, daemon=True).start()
+        return int(server.getsockname()[1])
+
+    def gloo(self, path: str, sizes: list[int]) -> None:
+        """Take part in a process group; send back message after message."""
+        group(path, 1)
+        for size in sizes:
+            self._fit(size)
+            torch.distributed.recv(self.buffer[:size], 0)
+            torch.distributed.send(self.buffer[:size], 0)
+        torch.distributed.destroy_process_group()
+
+    def _fit(self, size: int) -> None:
+        if self.buffer.numel() < size:
+            self.buffer = torch.zeros(size, dtype=torch.uint8)
+
+
+class Meter:
+    """A worker's side: times exchanges and the references in turn."""
+
+    def measure(self, host: Any, echo: Any, ip: str, secret: bytes, megabytes: int, path: str) -> dict[str, float]:
+        """Median seconds of each way, for messages of this many megabytes."""
+        import ray
+        from easgd.center.messages import Kind, Link, Request, Status
+        from easgd.center.raylink import RayLink
+        from easgd.center.sockets import SocketLink
+        from easgd.methods import EASGD
+
+        torch.set_num_threads(1)
+        n, rounds, center = megabytes * 250_000, ROUNDS[megabytes], f"{megabytes}-{ip}"
+        method = EASGD(period=1, moving_rate=0.1)
+        ray.get(host.open.remote(center, method, None, {"x": torch.rand(n).numpy()}, 0))
+        message, into = torch.rand(n).view(torch.uint8), torch.zeros(4 * n, dtype=torch.uint8)
+        address = tuple(ray.get(host.address.remote(secret)))
+        links: dict[str, Link] = {"sockets": SocketLink(address, secret), "Ray's calls": RayLink(host)}
+        port = ray.get(echo.listen.remote(ip))
+        raw = socket.create_connection((ip, port))
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end = echo.gloo.remote(path, [4 * n] * (rounds + 1))
+        group(path, 0)
+        sequence = 0
+
+        def exchange(link: Link) -> None:
+            nonlocal sequence
+            link.send(Request(center, 0, 0, sequence, Kind.EXCHANGE, 0.1), message)
+            reply, size = link.receive(60.0, into)
+            assert (reply.status, size) == (Status.DONE, 4 * n)
+            sequence += 1
+
+        def tcp() -> None:
+            raw.sendall((4 * n).to_bytes(8, "little"))
+            raw.sendall(message.numpy().data)
+            _fill(raw, into.numpy().data)
+
+        def gloo() -> None:
+            torch.distributed.send(message, 1)
+            torch.distributed.recv(into, 1)
+
+        calls: dict[str, Callable[[], None]] = {
+            "sockets": lambda: exchange(links["sockets"]),
+            "tcp": tcp,
+            "Ray's calls": lambda: exchange(links["Ray's calls"]),
+            "gloo": gloo,
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for round_ in range(rounds + 1):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call()
+                if round_:
+                    times[name].append(time.perf_counter() - start)
+        torch.distributed.destroy_process_group()
+        ray.get(end)
+        links["sockets"].close()
+        raw.close()
+        return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+def group(path: str, rank: int) -> None:
+    """Two processes of this machine."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+
+
+def _fill(sock: socket.socket, view: memoryview) -> None:
+    at = 0
+    while at < len(view):
+        at += sock.recv_into(view[at:], 0, socket.MSG_WAITALL)
+
+
+def rows(megabytes: tuple[int, ...] = MEGABYTES) -> list[Row]:
+    """Measure each size on one node and on two."""
+    from easgd.engines.ray.cluster import connect
+
+    nodes = TwoNodes(store=2_500_000_000)
+    try:
+        cluster = connect(nodes.address, nodes.token)
+        try:
+            return [row for ip in (HEAD, SECOND) for size in megabytes for row in _rows(ip, size)]
+        finally:
+            cluster.close()
+    finally:
+        nodes.close()
+
+
+def _rows(ip: str, megabytes: int) -> list[Row]:
+    import ray
+    from easgd.engines.ray.host import Host
+
+    def on(node: str) -> dict[str, Any]:
+        return {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
+
+    end = time.monotonic() + 60
+    while not any(n["Alive"] and n["NodeManagerAddress"] == ip for n in ray.nodes()) and time.monotonic() < end:
+        time.sleep(0.1)
+    host = ray.remote(Host).options(**on(ip), max_concurrency=8).remote()
+    echo = ray.remote(Echo).options(**on(ip), max_concurrency=4).remote()
+    meter = ray.remote(Meter).options(**on(HEAD)).remote()
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "gloo")
+        call = meter.measure.remote(host, echo, ip, os.urandom(32), megabytes, path)
+        seconds = ray.get(call, timeout=600)
+    for actor in (host, echo, meter):
+        ray.kill(actor)
+    where, moved = "one node" if ip == HEAD else "two nodes", 2e-3 * megabytes
+    limit = seconds["tcp"]
+    out = [
+        Row(f"{megabytes} MB, {where}, {name}", moved / seconds[name], "GB/s", moved / limit, limit / seconds[name])
+        for name in ("sockets", "Ray's calls", "gloo")
+    ]
+    if megabytes == 4:
+        mine = seconds["sockets"]
+        out.append(Row(f"{megabytes} MB, {where}, sockets, one exchange", 1e3 * mine, "ms", 1e3 * limit, mine / limit))
+    return out
