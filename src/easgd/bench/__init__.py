@@ -20,6 +20,7 @@ BENCHES = {
     "overhead": "easgd.bench.overhead",
     "loader": "easgd.bench.loader",
     "wire": "easgd.bench.wire",
+    "train": "easgd.bench.train",
 }
 
 

@@ -1,0 +1,90 @@
+"""`easgd bench train`: images per second of `easgd train` with two workers, beside two processes that share nothing.
+
+Real CIFAR-10 where it is on this machine, made-up images of its shape elsewhere. The run does all that a user's does:
+records, snapshots of the center on a grid, checkpoints. The isolated processes run the same loop with the same loader
+and no center. The two take turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from easgd.bench import Row
+from easgd.data import available, make_synthetic
+from easgd.kernels.allocator import keep_freed_memory
+from easgd.records import Step
+from easgd.training.config import Config
+from easgd.training.task import Task, loss
+from easgd.training.train import train
+
+WORKERS, SECONDS, ROUNDS, WARM = 2, 20.0, 3, 3.0
+
+
+def config() -> Config:
+    """EAMSGD, τ = 10, on the CIFAR net; 40 snapshots and two checkpoints in every run."""
+    if "cifar10-train" not in available():
+        make_synthetic(count=5000, test_count=500, name="cifar-like")
+    data = "cifar10" if "cifar10-train" in available() else "cifar-like"
+    return Config(
+        data=data, network="cifar", workers=WORKERS, lr=0.005, seconds=SECONDS, evaluate="after",
+        evaluate_every=SECONDS / 40, checkpoint_every=SECONDS / 3,
+    ).resolved()  # fmt: skip
+
+
+def rows() -> list[Row]:
+    """Measure both in turns; the ratio is the median over rounds."""
+    settings, samples = config(), []
+    for _ in range(ROUNDS):
+        samples.append((_trained(settings), _isolated(settings)))
+    rate = statistics.median(ours for ours, _ in samples)
+    ratio = statistics.median(ours / alone for ours, alone in samples)
+    return [Row(f"easgd train, {settings.data}, CIFAR net, EAMSGD τ=10", rate, "images/s", rate / ratio, ratio)]
+
+
+def _trained(settings: Config) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(settings, Path(folder) / "run")
+        steps = [record.time for record in run.records() if isinstance(record, Step) and record.time > WARM]
+        return len(steps) * (settings.batch or 0) / (SECONDS - WARM)
+
+
+def _isolated(settings: Config) -> float:
+    context = get_context("spawn")
+    barrier, queue = context.Barrier(WORKERS), context.Queue()
+    processes = [context.Process(target=_alone, args=(settings, rank, barrier, queue)) for rank in range(WORKERS)]
+    for process in processes:
+        process.start()
+    rate = sum(queue.get(timeout=300) for _ in processes)
+    for process in processes:
+        process.join()
+    return float(rate)
+
+
+def _alone(settings: Config, rank: int, barrier: Barrier, queue: Any) -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    task = Task(settings)
+    model = task.model()
+    optimizer = task.optimizer(list(model.parameters()))
+    with task.loader(rank) as batches:
+        barrier.wait()
+        begin, count = time.perf_counter(), 0
+        for batch in batches:
+            value = loss(model, batch)
+            optimizer.zero_grad()
+            value.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            float(value.detach())
+            elapsed = time.perf_counter() - begin
+            if elapsed > SECONDS:
+                break
+            count += elapsed > WARM
+    queue.put(count * (settings.batch or 0) / (SECONDS - WARM))
