@@ -31,7 +31,8 @@ WORKERS, SECONDS, ROUNDS, WARM = 2, 20.0, 3, 3.0
 def config() -> Config:
     """EAMSGD, τ = 10, on the CIFAR net; 40 snapshots and two checkpoints in every run."""
     if "cifar10-train" not in available():
-        make_synthetic(count=5000, test_count=500, name="cifar-like")
+        for split, count in (("train", 5000), ("test", 500)):
+            make_synthetic(count=count, name="cifar-like", split=split)
     data = "cifar10" if "cifar10-train" in available() else "cifar-like"
     return Config(
         data=data, network="cifar", workers=WORKERS, lr=0.005, seconds=SECONDS, evaluate="after",
