@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow lint types bench clean
+.PHONY: setup demo test test-slow paper paper-smoke lint types bench clean
 
 setup: .venv/.ready
 
@@ -26,6 +26,14 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Every recipe on digits, in minutes; it fails where a figure is missing or empty.
+paper-smoke: setup
+	$(BIN)/python -m easgd paper all --scale smoke --out build/paper-smoke --plain
+
+# CIFAR-10 with the paper's network, in hours (`easgd paper list`); interrupted, the same command goes on.
+paper: setup
+	$(BIN)/python -m easgd paper all --scale laptop
 
 lint: setup
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ COMMANDS = {
     ),
     "compare": ("easgd.cli.compare", "methods side by side over a grid of settings, each with its best learning rate"),
     "report": ("easgd.cli.report", "runs into a page, figures and tables: curves, time to an error, speed-ups"),
+    "paper": ("easgd.cli.paper", "the paper's figures and tables, at the size of a test, a laptop or the paper"),
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),
     "bench": ("easgd.cli.bench", "measure this machine: ratios to a physical limit or to the plain alternative"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SYMBOLS = {"workers": "p", "period": "τ"}
 ROW_LINES = 8
 """More methods than this are spread over rows, as the paper spreads τ and p."""
 STYLE: dict[Any, Any] = {
@@ -35,13 +36,14 @@ def write_figures(model: Model, folder: Path, scale: str = "auto") -> list[Path]
     with rc_context(STYLE):
         paths = []
         if any(len(line.mean["time"]) for line in model.lines):
-            paths += _save(curves(model, scale), folder / "curves")
+            paths += save(curves(model, scale), folder / "curves")
         if any(math.isfinite(time_to(choice, level)) for choice in model.choices for level in model.levels):
-            paths += _save(bars(model), folder / "time-to-error")
+            paths += save(bars(model), folder / "time-to-error")
         return paths
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and PDF."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
     figure.savefig(paths[0])
     figure.set_layout_engine("none")  # places are found: the second drawing need not search again
@@ -49,10 +51,14 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def rows_of(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    """Spread many methods over rows: one per p, else one per τ; sequential methods are in every row."""
-    if len(lines) > ROW_LINES:
-        for name, symbol in (("workers", "p"), ("period", "τ")):
+def rows_of(lines: Sequence[Line], by: Sequence[str] | None = None) -> list[tuple[str, list[Line]]]:
+    """Spread methods over rows: one per p, else one per τ, or by the settings named; sequential ones are in every row.
+
+    Where no settings are named, few methods stay in one row.
+    """
+    if by is not None or len(lines) > ROW_LINES:
+        for name in by or ("workers", "period"):
+            symbol = SYMBOLS[name]
             values = sorted({getattr(n.choice.config, name) for n in lines if _parallel(n)}, key=lambda v: v or 0)
             if len(values) > 1:
                 return [
@@ -66,23 +72,28 @@ def _parallel(line: Line) -> bool:
     return line.choice.config is not None and not line.choice.sequential
 
 
-def curves(model: Model, scale: str = "auto") -> Figure:
-    """Three panels: training loss, test loss, test error against time."""
+def curves(
+    model: Model,
+    scale: str = "auto",
+    rows: Sequence[tuple[str, list[Line]]] | None = None,
+    names: Sequence[str] = tuple(PANELS),
+) -> Figure:
+    """Training loss, test loss, test error (or the panels in `names`) against time, a row of panels per `rows`."""
     from matplotlib.figure import Figure
 
-    rows = rows_of(model.lines)
+    rows = rows if rows is not None else rows_of(model.lines)
     legend_lines = max(math.ceil(len(lines) / 4) for _, lines in rows)
     figure = Figure(figsize=(10.5, 0.3 + len(rows) * (2.7 + 0.24 * legend_lines)), layout="constrained")
     figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr, call-arg]
     for subfigure, (title, lines) in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
-        panels = subfigure.subplots(1, len(PANELS))
-        for axes, (name, words) in zip(panels, PANELS.items(), strict=True):
-            _panel(axes, model, lines, name, words, scale)
-        handles, names = panels[0].get_legend_handles_labels()
+        panels = subfigure.subplots(1, len(names))
+        for axes, name in zip(panels, names, strict=True):
+            _panel(axes, model, lines, name, PANELS[name], scale)
+        handles, labels = panels[0].get_legend_handles_labels()
         if title:
             panels[1].set_title(title)
         if handles:
-            subfigure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 4), frameon=False)
+            subfigure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
     return figure
 
 

@@ -59,9 +59,9 @@ def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
     return out / "index.html"
 
 
-def write_curves(model: Model, folder: Path) -> Path:
+def write_curves(model: Model, folder: Path, name: str = "curves") -> Path:
     """Write every point of every run."""
-    path = folder / "curves.csv"
+    path = folder / f"{name}.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["run", "method", "lr", "seed", *next(iter(model.entries)).curves])

@@ -1,0 +1,11 @@
+"""The paper's figures and tables as recipes: `easgd paper NAME --scale smoke | laptop | paper`.
+
+scales    the three sizes of every experiment: data, network, learning rates, budgets
+grids     which runs a recipe needs, as settings with lists in them
+recipes   the table of recipes: what of the paper each is, its grid, how it is drawn
+drawing   one function per kind of figure; curves and bars are the report's
+table     the table of the wallclock time
+estimate  how long a recipe takes on this machine
+archive   what is left beside a figure: where it came from, and its runs
+make      carries a recipe out
+"""

@@ -1,0 +1,112 @@
+"""What is left beside a figure, so that its folder can be committed: where it came from, and its runs."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from easgd.errors import SettingError
+from easgd.experiments.paper.recipes import Recipe
+from easgd.experiments.paper.scales import Scale
+from easgd.report.table import Table
+from easgd.training.folder import git_revision, read_json, write_json
+from easgd.training.run import Run
+
+KEPT = ("config.json", "status.json", "evaluations.jsonl")
+SMALL = 100_000
+"""Packed records above this many bytes stay where they are."""
+
+
+def keep_runs(runs: Sequence[Run], out: Path) -> Path:
+    """Copy settings, state and evaluations of every run; its records too, packed, where they are small."""
+    folder = out / "runs"
+    assert not any(folder in run.path.parents for run in runs), "the copy would replace the runs themselves"
+    if folder.exists():
+        shutil.rmtree(folder)
+    for run in runs:
+        target = folder / run.path.name
+        target.mkdir(parents=True)
+        for name in KEPT:
+            if (run.path / name).exists():
+                shutil.copyfile(run.path / name, target / name)
+        for records in sorted(run.path.glob("records-*.jsonl")):
+            # No name and no date in it: the same run gives the same file.
+            packed = gzip.compress(records.read_bytes(), mtime=0) if records.stat().st_size < 20 * SMALL else b""
+            if 0 < len(packed) <= SMALL:
+                (target / f"{records.name}.gz").write_bytes(packed)
+    return folder
+
+
+def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Path]) -> dict[str, Any]:
+    """Where a figure came from."""
+    revisions = {str((read_json(run.path / "environment.json") or {}).get("git")) for run in runs}
+    return {
+        "recipe": recipe.name,
+        "place": recipe.place,
+        "title": recipe.title,
+        "scale": scale.name,
+        "scale_words": scale.words,
+        "command": f"easgd paper {recipe.name} --scale {scale.name}",
+        "drawn_by_revision": git_revision(),
+        "run_by_revisions": sorted(revisions),
+        "data": sorted({run.config.data for run in runs}),
+        "seeds": sorted({run.config.seed for run in runs}),
+        "init_seeds": sorted({run.config.init_seed for run in runs}),
+        "runs": {run.path.name: run.status.get("state") for run in runs},
+        "real_hours": round(sum(float(run.status.get("seconds") or 0.0) for run in runs) / 3600, 4),
+        "paper_says": recipe.paper_says,
+        "files": [path.name for path in paths],
+    }
+
+
+def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes: Sequence[str]) -> list[Path]:
+    """Write about.json and README.md."""
+    name, trained = facts["recipe"], bool(facts["runs"])
+    lines = [f"# {facts['title']}", "", f"{facts['place']} of the paper. `{facts['command']}`", ""]
+    lines += [f"![{facts['title']}]({name}.png)" if f"{name}.png" in facts["files"] else _picture(facts), ""]
+    if trained:
+        lines += [f"- Scale *{facts['scale']}*: {facts['scale_words']}."]
+        seeds = ", ".join(map(str, facts["seeds"]))
+        lines += [f"- Data: {', '.join(facts['data'])}. Seeds: {seeds}. Runs: {len(facts['runs'])}."]
+        lines += [f"- Real time of the runs together: {facts['real_hours']:.3g} h."]
+        lines += [f"- Revision of the runs: {', '.join(facts['run_by_revisions'])}."]
+    lines += [f"- Drawn by revision {facts['drawn_by_revision']}."]
+    if facts["paper_says"]:
+        lines += [f"- The paper says: {facts['paper_says']}."]
+    lines += [f"- {note}" for note in notes]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", *markdown(table)]
+    (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_json(out / "about.json", facts)
+    return [out / "README.md", out / "about.json"]
+
+
+def _picture(facts: dict[str, Any]) -> str:
+    return "\n".join(f"![{facts['title']}]({file})" for file in facts["files"] if file.endswith(".png"))
+
+
+def markdown(table: Table) -> list[str]:
+    """Write a table as Markdown."""
+    head = [f"| {' | '.join(name for _, name in table.columns)} |", f"|{'---|' * len(table.columns)}"]
+    rows = [f"| {' | '.join(text for _, text in row)} |" for row in table.rows]
+    return [*head, *rows, *(["", table.note] if table.note else [])]
+
+
+def check_figures(paths: Sequence[Path]) -> None:
+    """Refuse figures that are missing or show nothing."""
+    from matplotlib.image import imread
+
+    for path in paths:
+        if not path.exists() or not path.stat().st_size:
+            raise SettingError(f"{path}: it was not written; remove the folder and run the recipe again")
+        if path.suffix == ".png":
+            picture = imread(path)[..., :3]
+            # A page with axes and nothing in them is a few per cent grey; lines and areas have colours.
+            colours = picture.max(axis=-1) - picture.min(axis=-1)
+            if float((colours > 0.1).mean()) < 1e-4:
+                raise SettingError(f"{path}: the figure is empty; look at the runs' logs")
+        elif path.suffix == ".csv" and len(path.read_text(encoding="utf-8").splitlines()) < 2:
+            raise SettingError(f"{path}: it has no rows; look at the runs' logs")

@@ -1,0 +1,153 @@
+"""Which runs each recipe needs: settings with lists in them, as `easgd compare` takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from easgd.experiments.paper.scales import CIFAR_GRID, Group, Scale
+
+Grid = dict[str, Any]
+DOWNPOURS = ("downpour", "adownpour", "mvadownpour")
+
+
+def _grid(scale: Scale, groups: list[Group], **more: Any) -> Grid:
+    return {**scale.common(), **more, "runs": groups}
+
+
+def periods(scale: Scale) -> Grid:
+    """Figure 2: τ = 1, 4, 16, 64 with p = 4, every method; MDOWNPOUR exists for τ = 1 only."""
+    own = _fig2_budget(scale)
+    groups = [scale.group("msgd"), scale.group("mdownpour", 4, **own)]
+    for tau in (1, 16) if scale.name == "smoke" else (1, 4, 16, 64):
+        groups += [scale.group(method, 4, tau, **own) for method in ("easgd", "eamsgd", *DOWNPOURS)]
+    return _grid(scale, groups)
+
+
+def _fig2_budget(scale: Scale) -> Group:
+    """Twenty-two methods share the time: on a laptop each gets less, and none ends early."""
+    return {"seconds": 40.0, "evaluate_every": 1.0, "target": None} if scale.name == "laptop" else {}
+
+
+def workers(scale: Scale) -> Grid:
+    """Figure 3 and the speed-ups: p = 4, 8, 16; τ = 10, and 1 for DOWNPOUR's family."""
+    groups = [scale.group("msgd")]
+    for p in _many(scale):
+        groups += [scale.group("easgd", p, 10), scale.group("eamsgd", p, 10)]
+        groups += [scale.group("downpour", p, 1), scale.group("mdownpour", p)]
+    return _grid(scale, groups)
+
+
+def _many(scale: Scale) -> tuple[int, ...]:
+    """The paper's numbers of workers; two of them make a smoke test."""
+    return (4, 16) if scale.name == "smoke" else (4, 8, 16)
+
+
+def headline(scale: Scale) -> Grid:
+    """MSGD alone, EAMSGD with p = 4, 8, 16."""
+    return _grid(scale, [scale.group("msgd"), *(scale.group("eamsgd", p, 10) for p in _many(scale))])
+
+
+def sequential(scale: Scale) -> Grid:
+    """SGD, MSGD, ASGD, MVASGD, p = 1."""
+    return _grid(scale, [scale.group(method) for method in ("sgd", "msgd", "asgd", "mvasgd")])
+
+
+def rates(scale: Scale) -> Grid:
+    """EAMSGD and EASGD with p = 16, τ = 10: every learning rate is a curve of its own."""
+    tried = {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]} if scale.name == "smoke" else CIFAR_GRID
+    return _grid(scale, [scale.group(method, 16, 10, lr=tried[method]) for method in ("easgd", "eamsgd")])
+
+
+def decays(scale: Scale) -> Grid:
+    """EASGD and EAMSGD over τ, and EAMSGD at the longest with a decaying learning rate; η = 0.01."""
+    small = scale.name == "smoke"
+    p = 16 if scale.name == "paper" else 4
+    short, long = ((1, 10), 30) if small else ((1, 10), 100)
+    longest = [*short, long, *([1000] if scale.name == "paper" else [])]
+    own: Group = {} if small else {"lr": 0.01, "target": None, "seconds": scale.seconds[p]}
+    groups = [scale.group("easgd", p, tau, **own) for tau in longest]
+    groups += [scale.group("eamsgd", p, tau, **own) for tau in (10, long)]
+    gammas = [1e-2] if small else [1e-4] if scale.name == "laptop" else [1e-4, 1e-3]
+    groups += [scale.group("eamsgd", p, long, decay="sqrt", gamma=gammas, **own)]
+    return _grid(scale, groups)
+
+
+def real_breakdown(scale: Scale) -> Grid:
+    """Two real workers on this machine: DOWNPOUR τ = 1, EASGD τ = 10. The simulated part needs no runs."""
+    steps = {"smoke": 100, "laptop": 200, "paper": 400}[scale.name]
+    common = {**scale.common(), "engine": "local", "workers": 2, "steps": steps, "evaluate": "after"}
+    # A measure of time, not of learning: no snapshot may disturb it.
+    common |= {"evaluate_every": 1e6, "seed": 0}
+    groups = [{"method": "downpour", "period": 1}, {"method": "easgd", "period": 10}]
+    return {**common, "runs": groups}
+
+
+def traffic(scale: Scale) -> Grid:
+    """EASGD and EAMSGD, p = 4, over τ, in float32 and int8."""
+    taus, own = {
+        "smoke": ((1, 10), {}),
+        "laptop": ((1, 10, 64), {"seconds": 60.0, "target": None}),
+        "paper": ((1, 4, 16, 64, 256), {}),
+    }[scale.name]
+    groups = [
+        scale.group(method, 4, tau, compression=["none", "int8"], **own)
+        for method in ("easgd", "eamsgd") for tau in taus
+    ]  # fmt: skip
+    return _grid(scale, groups)
+
+
+# ImageNet ------------------------------------------------------------------------------------------------------
+
+SMALL_NETWORKS = {
+    "smoke": "(3,16)C(8,14)P(8,7)C(8,5)D(32,1)S(5,1)",
+    "laptop": "(3,40)C(16,36)P(16,18)C(32,16)P(32,8)C(32,6)C(32,5)C(32,4)P(32,2)D(128,1)D(128,1)S(20,1)",
+}
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A set of made-up images that stands in for ImageNet below paper scale."""
+
+    name: str
+    size: int
+    classes: int
+    train: int
+    test: int
+
+
+GENERATED = {
+    "smoke": Generated("paper-smoke", 18, 5, 600, 200),
+    "laptop": Generated("paper-laptop", 44, 20, 12_000, 2000),
+}
+IMAGENET_HOURS = 100.0
+"""The paper's text does not say how long it trained."""
+
+
+def images(scale: Scale) -> Grid:
+    """Figure 4: p = 4, 8 on ImageNet and its cluster; generated images and a small network below paper scale.
+
+    The paper's table of rates for this experiment has none for MDOWNPOUR: it is left out.
+    """
+    full = scale.name == "paper"
+    rates: dict[str, Any] = {
+        "msgd": 0.0005, "easgd": 0.1, "eamsgd": 0.001, "downpour": {4: 0.02, 8: 0.01},
+    } if full else {
+        "msgd": 0.02, "easgd": 0.2, "eamsgd": 0.05, "downpour": {4: 0.05, 8: 0.02},
+    }  # fmt: skip
+    steps = {"smoke": 60, "laptop": 600, "paper": int(IMAGENET_HOURS * 3600 / 1.26)}[scale.name]
+    # Of the cluster's virtual seconds: a step is about 1.26.
+    budget = {"seconds": 1.26 * steps, "evaluate_every": 1.26 * steps / 20}
+    common: Grid = {
+        "engine": "simulate", "cost": "paper-imagenet", "decay": "stagnation", "weight_decay": 1e-5, "seed": 0,
+        **budget, "data": "imagenet" if full else GENERATED[scale.name].name,
+        "network": "imagenet" if full else SMALL_NETWORKS[scale.name],
+        **({"train_subset": 50_000} if full else {"batch": 32, "momentum": 0.9, "train_subset": 500}),
+    }  # fmt: skip
+    groups: list[Group] = [{"method": "msgd", "lr": rates["msgd"]}]
+    for p in (4, 8):
+        for method in ("easgd", "eamsgd", "downpour"):
+            rate = rates[method]
+            lr, period = rate[p] if isinstance(rate, dict) else rate, 1 if method == "downpour" else 10
+            groups.append({"method": method, "workers": p, "lr": lr, "period": period})
+    return {**common, "runs": groups}

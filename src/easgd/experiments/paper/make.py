@@ -1,0 +1,175 @@
+"""Carries a recipe out: says how long it takes, runs what is not finished, draws, keeps what is needed beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from easgd.errors import SettingError, refuse, unknown
+from easgd.experiments.paper import archive, drawing, grids
+from easgd.experiments.paper.estimate import Pace, total_seconds, words
+from easgd.experiments.paper.recipes import RECIPES, Recipe
+from easgd.experiments.paper.scales import SCALES, Scale
+from easgd.report.model import Model, build
+from easgd.report.table import Table
+from easgd.training.compare import carry_out, default_jobs, plan
+from easgd.training.compare_view import CompareView
+from easgd.training.config import Config
+from easgd.training.jobs import Job
+from easgd.training.run import Run
+from easgd.training.sweep import Sweep, make_sweep
+
+Say = Callable[[str], None]
+POINTS = {
+    "smoke": {"fig1": 40, "mse-grid": 20}, "laptop": {"fig1": 300, "mse-grid": 100},
+    "paper": {"fig1": 600, "mse-grid": 200},
+}  # fmt: skip
+"""Points per axis of the figures of the analysis."""
+
+
+@dataclass
+class Made:
+    """What became of a recipe."""
+
+    recipe: Recipe
+    jobs: list[Job] = field(default_factory=list)
+    model: Model | None = None
+    paths: list[Path] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> int:
+        """Runs that the same command goes on with."""
+        return sum(job.state in ("interrupted", "waiting") for job in self.jobs)
+
+
+def find(name: str, scale: str) -> tuple[Recipe, Scale]:
+    """Look up a recipe and a scale by name."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    return RECIPES[name], SCALES[scale]
+
+
+def sweep_of(recipe: Recipe, scale: Scale) -> Sweep:
+    """The runs of a recipe."""
+    return make_sweep(recipe.grid(scale), where=f"recipe {recipe.name}") if recipe.grid else Sweep([])
+
+
+def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: CompareView | None, say: Say) -> Made:
+    """Make one figure or table in `out`/NAME; its runs are in `out`/runs, shared with the other recipes."""
+    recipe, scale = find(name, scale_name)
+    folder = out / name
+    with _alone(out):
+        if recipe.grid is None:
+            return _analysis(recipe, scale, folder)
+        sweep = sweep_of(recipe, scale)
+        check_data(sweep.configs, scale)
+        at_once = jobs or default_jobs(sweep.configs)
+        left = [job.config for job in plan(sweep, out / "runs") if job.state != "kept"]
+        say(forecast(recipe, scale, sweep.configs, left, at_once))
+        made = Made(recipe, carry_out(sweep, out / "runs", jobs=at_once, view=view))
+        if made.unfinished:
+            return made
+        runs = [Run(job.path) for job in made.jobs if (job.path / "config.json").exists()]
+        runs = [run for run in runs if run.evaluations]
+        if not runs:
+            raise SettingError(f"{name}: no run of it has measured anything; look at {out / 'runs' / 'logs'}")
+        folder.mkdir(parents=True, exist_ok=True)
+        return _draw(made, scale, runs, folder)
+
+
+def forecast(recipe: Recipe, scale: Scale, configs: Sequence[Config], left: Sequence[Config], at_once: int) -> str:
+    """Say beforehand how long it takes."""
+    if not left:
+        return f"{recipe.name}: all {len(configs)} runs are finished; drawing"
+    pace = Pace()
+    needed = words(total_seconds(left, pace, at_once))
+    gradient, _ = pace.of(left[0])
+    end = " at most" if any(config.target for config in left) else ""
+    return (
+        f"{recipe.name}, scale {scale.name}: {scale.words}\n"
+        f"{len(left)} of {len(configs)} runs to go, {at_once} at once: about {needed}{end} "
+        f"(a gradient of {left[0].network} takes {gradient:.2g} s here, measured just now)"
+    )
+
+
+def check_data(configs: Sequence[Config], scale: Scale) -> None:
+    """Find the data before anything runs; small generated sets are made on the spot."""
+    from easgd.data import load, make_synthetic, path_of
+
+    made = grids.GENERATED.get(scale.name)
+    for name in {config.data for config in configs}:
+        if made is not None and name == made.name:
+            for split, count in (("train", made.train), ("test", made.test)):
+                if not path_of(name, split).exists():
+                    make_synthetic(count, made.size, classes=made.classes, name=name, split=split)
+        elif name == "imagenet" and not path_of(name, "train").exists():
+            remedy = "run `easgd data make folder PATH --name imagenet --size 256` on your copy of ILSVRC"
+            raise refuse("data set", "imagenet-train", "not found", remedy)
+        else:
+            load(name, "train")
+            load(name, "test")
+
+
+def _draw(made: Made, scale: Scale, runs: Sequence[Run], folder: Path) -> Made:
+    recipe, shown, notes = made.recipe, [], []
+    if recipe.draw == "table":
+        from easgd.experiments.paper import table
+
+        paths, only = table.draw(scale, runs, folder, recipe.name)
+        shown.append(only)
+    else:
+        made.model = build([run.path for run in runs], recipe.levels_at(scale), None, recipe.every)
+        sketch = drawing.Sketch(recipe.name, recipe.title, scale, made.model, folder, shown)
+        paths = drawing.in_rows(sketch, recipe.rows) if recipe.rows else getattr(drawing, recipe.draw)(sketch)
+        notes = list(made.model.notes)
+    notes += [f"{job.name} failed: {job.reason}" for job in made.jobs if job.state == "failed"]
+    return _close(made, scale, runs, paths, shown, notes, folder)
+
+
+def _analysis(recipe: Recipe, scale: Scale, folder: Path) -> Made:
+    """A figure of the analysis: no runs."""
+    module = importlib.import_module(f"easgd.experiments.{recipe.draw}")
+    paths = module.make(folder, points=POINTS[scale.name][recipe.name])
+    return _close(Made(recipe), scale, [], paths, [], [], folder)
+
+
+def _close(
+    made: Made,
+    scale: Scale,
+    runs: Sequence[Run],
+    paths: list[Path],
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    folder: Path,
+) -> Made:
+    archive.check_figures(paths)
+    facts = archive.about(made.recipe, scale, runs, paths)
+    made.paths = [*paths, *archive.write_page(facts, tables, folder, notes)]
+    if runs:
+        made.paths.append(archive.keep_runs(runs, folder))
+    return made
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two programs must not carry out the same runs at once."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / ".lock").open("a")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise refuse("out", out, why, "choose a folder that can be written") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise refuse(
+                "out", out, "another `easgd paper` is at work in it", "wait, or choose another folder"
+            ) from None
+        yield

@@ -1,0 +1,119 @@
+"""The three sizes of every experiment.
+
+    smoke    digits and a small network, a few virtual seconds: shows that everything works, proves nothing
+    laptop   CIFAR-10 and the paper's 7-layer network, one learning rate per method, shorter virtual times
+    paper    the paper's grids of learning rates, three seeds, twenty virtual minutes
+
+Budgets depend on method and p alone, so that recipes share their runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Group = dict[str, Any]
+
+# The supplement's tables of learning rates.
+CIFAR_GRID = {
+    "easgd": [0.05, 0.01, 0.005],
+    "eamsgd": [0.01, 0.005, 0.001],
+    "downpour": [0.005, 0.001, 0.0005],
+    "adownpour": [0.005, 0.001, 0.0005],
+    "mvadownpour": [0.005, 0.001, 0.0005],
+    "mdownpour": [5e-5, 1e-5, 5e-6],
+    "sgd": [0.05, 0.01, 0.005],
+    "asgd": [0.05, 0.01, 0.005],
+    "mvasgd": [0.05, 0.01, 0.005],
+    "msgd": [0.001, 0.0005, 0.0001],
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What all recipes of one size have in common."""
+
+    name: str
+    words: str
+    data: str
+    network: str
+    seeds: tuple[int, ...]
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    """learning rates per method; those of the data set's defaults where there are none"""
+    seconds: dict[int, float] = field(default_factory=dict)
+    """virtual seconds of a run with p workers"""
+    short: dict[int, float] = field(default_factory=dict)
+    """of methods other than EAMSGD and the sequential ones, where they differ"""
+    every: dict[int, float] = field(default_factory=dict)
+    """virtual seconds between two evaluations"""
+    target: float | None = None
+    """a test error that ends a run"""
+
+    def common(self) -> Group:
+        """Settings of every run on CIFAR-10 (on digits, for smoke)."""
+        return {
+            "engine": "simulate",
+            "data": self.data,
+            "network": self.network,
+            "cost": "paper-cifar",
+            "seed": list(self.seeds),
+        }
+
+    def group(self, method: str, workers: int = 1, period: int | None = None, **more: Any) -> Group:
+        """One group of runs: a method with its learning rates and its budget."""
+        sequential = method.endswith("sgd") and method not in ("easgd", "eamsgd")
+        long = sequential or method == "eamsgd"
+        result: Group = {"method": method, "seconds": self.seconds[workers], "evaluate_every": self.every[workers]}
+        if not long and workers in self.short:
+            result["seconds"] = self.short[workers]
+        if self.target is not None:
+            result["target"] = self.target
+        if method in self.rates:
+            result["lr"] = self.rates[method]
+        if not sequential:
+            result["workers"] = workers
+        if period is not None and not sequential and method != "mdownpour":
+            result["period"] = period
+        return {**result, **more}
+
+
+def _flat(workers: Sequence[int], value: float) -> dict[int, float]:
+    return dict.fromkeys(workers, value)
+
+
+SCALES = {
+    "smoke": Scale(
+        "smoke",
+        "digits, one hidden layer, a few virtual seconds, one seed, one learning rate: a test of the machinery",
+        data="digits",
+        network="digits-mlp",
+        seeds=(0,),
+        seconds={1: 6.0, 2: 4.0, 4: 3.0, 8: 2.5, 16: 2.0},
+        every={1: 0.4, 2: 0.25, 4: 0.2, 8: 0.2, 16: 0.2},
+    ),
+    "laptop": Scale(
+        "laptop",
+        "CIFAR-10 and the paper's 7-layer network, one seed, the largest learning rate of the paper's grid only, "
+        "shorter virtual times, runs end at 20 % test error",
+        data="cifar10",
+        network="cifar",
+        seeds=(0,),
+        rates={method: rates[:1] for method, rates in CIFAR_GRID.items()},
+        seconds={1: 420.0, 4: 130.0, 8: 80.0, 16: 45.0},
+        short={4: 60.0, 8: 45.0, 16: 30.0},
+        every={1: 10.0, 4: 3.0, 8: 2.0, 16: 1.0},
+        target=0.20,
+    ),
+    "paper": Scale(
+        "paper",
+        "CIFAR-10 and the paper's 7-layer network, the paper's grid of learning rates, three seeds, twenty virtual "
+        "minutes (the paper's text does not say how long it trained)",
+        data="cifar10",
+        network="cifar",
+        seeds=(0, 1, 2),
+        rates=CIFAR_GRID,
+        seconds=_flat((1, 4, 8, 16), 1200.0),
+        every=_flat((1, 4, 8, 16), 10.0),
+    ),
+}

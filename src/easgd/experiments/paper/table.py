@@ -1,0 +1,113 @@
+"""The supplement's table of the wallclock time: the paper's numbers, the simulator's, and two real workers here.
+
+The simulated part draws no real gradients: its times do not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from easgd.engines.simulate import simulate
+from easgd.experiments.paper.drawing import write_rows
+from easgd.experiments.paper.scales import Scale
+from easgd.methods import EASGD, SGD, Downpour, Method
+from easgd.report.figures import STYLE, save
+from easgd.report.table import Table, cell
+from easgd.training.run import Run
+
+Row = tuple[str, str, int, int, float, float, float]
+"""source, experiment, τ, p, seconds of compute, data, communication"""
+
+STEPS = {"cifar": 400, "imagenet": 1024}
+PARTS = {"compute": "#0072b2", "data": "#e69f00", "communication": "#d55e00"}
+
+# (experiment, τ, p) -> compute, data, communication as the paper prints them; τ = 1 is DOWNPOUR, τ = 10 EASGD.
+PAPER: dict[tuple[str, int, int], tuple[int, int, int]] = {
+    ("cifar", 1, 1): (12, 1, 0), ("cifar", 1, 4): (11, 2, 3), ("cifar", 1, 8): (11, 2, 5), ("cifar", 1, 16): (11, 2, 9),
+    ("cifar", 10, 4): (11, 2, 1), ("cifar", 10, 8): (11, 2, 1), ("cifar", 10, 16): (12, 2, 1),
+    ("imagenet", 1, 1): (1248, 20, 0), ("imagenet", 1, 4): (1323, 24, 173), ("imagenet", 1, 8): (1239, 61, 284),
+    ("imagenet", 10, 4): (1254, 58, 7), ("imagenet", 10, 8): (1266, 84, 11),
+}  # fmt: skip
+
+
+def simulated(experiment: str, tau: int, p: int, steps: int) -> Row:
+    """The same cell on the virtual clock of the preset, scaled to the paper's number of batches."""
+    method: Method = SGD() if p == 1 else Downpour(period=1) if tau == 1 else EASGD(period=tau)
+    run = simulate(
+        lambda x, worker, step: torch.zeros_like(x), torch.zeros(1), method, lr=0.0, workers=p, steps=steps * p,
+        schedule="async", cost=f"paper-{experiment}",
+    )  # fmt: skip
+    split = run.breakdown()
+    per = STEPS[experiment] / split.steps
+    return "simulated", experiment, tau, p, split.compute * per, split.data * per, split.communication * per
+
+
+def measured(run: Run) -> Row:
+    """Two real workers of this machine, scaled to 400 batches."""
+    split, config = run.breakdown(), run.config
+    per = STEPS["cifar"] / split.steps
+    name = f"{config.data} on this machine"
+    times = split.compute * per, split.data * per, split.communication * per
+    return "measured", name, config.period or 1, config.workers or 1, *times
+
+
+def rows_of(scale: Scale, runs: Sequence[Run]) -> list[Row]:
+    """Every cell: paper, simulated, then what was measured here."""
+    result: list[Row] = []
+    for (experiment, tau, p), parts in PAPER.items():
+        steps = 100 if scale.name == "smoke" else STEPS[experiment]
+        compute, data, communication = map(float, parts)
+        result.append(("paper", experiment, tau, p, compute, data, communication))
+        result.append(simulated(experiment, tau, p, steps))
+    return [*result, *map(measured, runs)]
+
+
+def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[Path], Table]:
+    """Bars in pairs, paper beside simulated, and the real workers in a panel of their own."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    rows = rows_of(scale, runs)
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        panels.setdefault(row[1], []).append(row)
+    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
+    widths = [len(group) + 1 for group in panels.values()]
+    for axes, (experiment, group) in zip(
+        figure.subplots(1, len(panels), width_ratios=widths), panels.items(), strict=True
+    ):
+        for place, (source, _, _, _, *parts) in enumerate(group):
+            bottom = 0.0
+            for (part, colour), value in zip(PARTS.items(), parts, strict=True):
+                hatch = "///" if source == "paper" else None
+                face = "white" if source == "paper" else colour
+                axes.bar(place, value, bottom=bottom, color=face, edgecolor=colour, hatch=hatch, width=0.8, label=part)
+                bottom += value
+        ticks = [f"{'paper' if row[0] == 'paper' else row[0]}\nτ={row[2]} p={row[3]}" for row in group]
+        axes.set_xticks(range(len(group)), ticks, rotation=90, fontsize=8)
+        steps = STEPS.get(experiment, STEPS["cifar"])
+        axes.set_title(experiment)
+        axes.set_ylabel(f"seconds per {steps} batches of a worker")
+        axes.set_axisbelow(True)
+        axes.grid(axis="y", alpha=0.25, linewidth=0.6)
+    figure.legend(handles=_keys(), loc="outside upper center", ncols=5, frameon=False)
+    with rc_context(STYLE):
+        paths = save(figure, out / name)
+    header = ["source", "experiment", "period", "workers", *PARTS]
+    paths.append(write_rows(out / f"{name}.csv", header, rows))
+    shown: list[list[Any]] = [[*((v, str(v)) for v in row[:4]), *(cell(v, ".3g") for v in row[4:])] for row in rows]
+    note = "Rows marked “paper” are the paper's own numbers. τ = 1 is DOWNPOUR (p = 1: SGD), τ = 10 is EASGD."
+    columns = [(h, h) for h in header]
+    return paths, Table("time-breakdown", "Seconds per 400 (CIFAR) or 1024 (ImageNet) batches", columns, shown, note)
+
+
+def _keys() -> list[Any]:
+    from matplotlib.patches import Patch
+
+    parts = [Patch(facecolor=colour, label=part) for part, colour in PARTS.items()]
+    ours = Patch(facecolor="0.6", edgecolor="0.6", label="filled: ours")
+    return [*parts, ours, Patch(facecolor="white", edgecolor="0.3", hatch="///", label="hatched: the paper's numbers")]

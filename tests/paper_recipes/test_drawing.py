@@ -1,0 +1,182 @@
+"""Figures drawn from run folders whose numbers are written by hand, and from short real runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from easgd.cli import main
+from easgd.errors import SettingError
+from easgd.experiments.paper import archive, drawing, table
+from easgd.experiments.paper.recipes import RECIPES
+from easgd.experiments.paper.scales import SCALES
+from easgd.report.figures import rows_of
+from easgd.report.model import build
+from easgd.training.config import Config
+
+SMOKE = SCALES["smoke"]
+
+
+def write_run(path: Path, errors, **settings) -> Path:
+    """A finished run of which only the curves matter; one evaluation a second."""
+    path.mkdir(parents=True)
+    config = Config(**{"engine": "simulate", "seconds": 3, **settings}).resolved()
+    (path / "config.json").write_text(json.dumps(config.as_dict()))
+    (path / "status.json").write_text(json.dumps({"state": "finished", "reason": "", "seconds": 1800.0}))
+    rows = [
+        {"time": float(t), "steps": t, "version": t, "bytes": t, "train_loss": e, "test_loss": e, "test_error": e}
+        for t, e in enumerate(errors)
+    ]
+    (path / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    """MSGD reaches 10 % at 3 s, EAMSGD at 2 s with four workers and at 1 s with sixteen."""
+    write_run(tmp_path / "runs" / "msgd", (0.9, 0.5, 0.3, 0.1), method="msgd")
+    write_run(tmp_path / "runs" / "four", (0.9, 0.3, 0.1, 0.1), method="eamsgd", workers=4)
+    write_run(tmp_path / "runs" / "many", (0.9, 0.1, 0.1, 0.1), method="eamsgd", workers=16)
+    write_run(tmp_path / "runs" / "down", (0.9, 0.9, 0.9, 0.9), method="downpour", workers=16)
+    return build([tmp_path / "runs"], [0.3, 0.1])
+
+
+def sketch_of(model, out, scale=SMOKE):
+    out.mkdir()
+    return drawing.Sketch("name", "Title", scale, model, out, [])
+
+
+def test_rows_have_one_look_per_method(model, tmp_path):
+    lines = drawing.by_method(model.lines)
+    rows = dict(rows_of(lines, ("workers",)))
+    assert list(rows) == ["p = 4", "p = 16"]
+    assert [line.label for line in rows["p = 4"]] == ["MSGD", "EAMSGD"]
+    assert sorted(line.label for line in rows["p = 16"]) == ["DOWNPOUR", "EAMSGD", "MSGD"]
+    looks = {(line.label, line.look) for row in rows.values() for line in row}
+    assert len(looks) == 3
+    paths = drawing.in_rows(sketch_of(model, tmp_path / "out"), ("workers",))
+    archive.check_figures(paths)
+    assert [path.name for path in paths] == ["name.png", "name.pdf", "name.csv"]
+
+
+def test_the_headline_draws_the_speed_ups_and_marks_the_papers_number(model, tmp_path):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    drawing._speedup_bars(axes, model, beside_paper=True)
+    heights = sorted(bar.get_height() for bar in axes.patches if math.isfinite(bar.get_height()))
+    # To 30 %: 2 s against 1 and 1 s; to 10 %: 3 s against 2 and 1 s; and the paper's 11.1, hatched.
+    assert heights == pytest.approx([1.5, 2.0, 2.0, 3.0, 11.1])
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["to 30 %", "to 10 %", "paper: to 21%"]
+    assert [bar.get_height() for bar in axes.patches if bar.get_hatch()] == [11.1]
+    archive.check_figures(drawing.speed(sketch_of(model, tmp_path / "out")))
+
+
+def test_the_papers_number_is_not_drawn_beside_another_problem(model):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    drawing._speedup_bars(axes, model, beside_paper=False)
+    assert not any("paper" in text.get_text() for text in (*axes.get_legend().get_texts(), *axes.texts))
+
+
+def test_zoom_shows_the_best_of_every_method():
+    low, high = drawing.zoom([np.array([0.9, 0.2, 0.25]), np.array([0.9, 0.3, math.nan])])
+    assert low < 20 < 30 < high < 45
+
+
+def test_an_empty_figure_and_an_empty_table_are_refused(tmp_path):
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots()
+    figure.savefig(tmp_path / "empty.png")
+    (tmp_path / "empty.csv").write_text("a,b\n")
+    for path in (tmp_path / "empty.png", tmp_path / "empty.csv", tmp_path / "missing.pdf"):
+        with pytest.raises(SettingError, match=path.name):
+            archive.check_figures([path])
+
+
+def test_what_is_kept_beside_a_figure(model, tmp_path):
+    from easgd.training.run import Run
+
+    runs = [Run(entry.folder.path) for entry in model.entries]
+    (runs[0].path / "records-simulate.jsonl").write_text('{"event": "step"}\n')
+    (runs[1].path / "records-simulate.jsonl").write_bytes(np.random.default_rng(0).bytes(300_000))
+    folder = archive.keep_runs(runs, tmp_path / "headline")
+    kept = sorted(str(path.relative_to(folder / runs[0].path.name)) for path in (folder / runs[0].path.name).iterdir())
+    assert kept == ["config.json", "evaluations.jsonl", "records-simulate.jsonl.gz", "status.json"]
+    assert gzip.decompress((folder / runs[0].path.name / kept[2]).read_bytes()) == b'{"event": "step"}\n'
+    assert not list((folder / runs[1].path.name).glob("records*"))  # too large for a repository
+    facts = archive.about(RECIPES["headline"], SMOKE, runs, [])
+    assert facts["real_hours"] == 2.0  # four runs of half an hour
+    assert facts["command"] == "easgd paper headline --scale smoke"
+    assert facts["seeds"] == [0]
+    # The copy is still a folder of runs.
+    assert len(build([folder]).entries) == 4
+
+
+def test_the_simulated_breakdown_is_near_the_papers_table():
+    for (experiment, tau, p), paper in table.PAPER.items():
+        if experiment == "cifar":
+            _, _, _, _, *ours = table.simulated(experiment, tau, p, 50)
+            assert ours == pytest.approx(paper, abs=1.0), (tau, p)
+
+
+@pytest.mark.timeout(400)
+def test_a_recipe_from_nothing_and_again_without_repeating_its_runs(tmp_path, capsys, monkeypatch):
+    """`easgd paper headline`, on still shorter runs: figure, page, archive; the second time nothing is trained."""
+    short = replace(SMOKE, seconds=dict.fromkeys(SMOKE.seconds, 0.4), every=dict.fromkeys(SMOKE.every, 0.1))
+    monkeypatch.setitem(SCALES, "smoke", short)
+    command = ["paper", "headline", "--out", str(tmp_path), "--plain"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "measured just now" in said
+    assert "3 of 3 runs to go" in said
+    assert f"paper: {RECIPES['headline'].paper_says}" in said
+    folder = tmp_path / "headline"
+    assert {path.name for path in folder.iterdir()} == {
+        "headline.png", "headline.pdf", "headline.csv", "README.md", "about.json", "runs",
+    }  # fmt: skip
+    page = (folder / "README.md").read_text()
+    assert "`easgd paper headline --scale smoke`" in page
+    assert "The paper says" in page
+    assert json.loads((folder / "about.json").read_text())["real_hours"] > 0
+
+    trained = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/evaluations.jsonl")}
+    assert len(trained) == 3
+    assert main(command) == 0
+    assert "all 3 runs are finished" in capsys.readouterr().out
+    assert trained == {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/evaluations.jsonl")}
+
+
+def test_two_programs_do_not_share_a_folder(tmp_path, capsys):
+    import fcntl
+
+    with (tmp_path / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(["paper", "fig1", "--out", str(tmp_path)]) == 2
+    assert "another `easgd paper` is at work" in capsys.readouterr().err
+
+
+def test_a_figure_of_the_analysis_needs_no_runs(tmp_path):
+    assert main(["paper", "fig1", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "fig1" / "fig1.png").stat().st_size > 1000
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_recipe_at_smoke_scale(tmp_path):
+    assert main(["paper", "all", "--scale", "smoke", "--out", str(tmp_path), "--plain"]) == 0
+    for name in RECIPES:
+        figures = [*(tmp_path / name).glob("*.png"), *(tmp_path / name).glob("*.pdf"), *(tmp_path / name).glob("*.csv")]
+        assert len(figures) == 3, name
+        archive.check_figures(figures)

@@ -1,0 +1,128 @@
+"""Recipes as data: what they would run, how long they would take, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from easgd.cli import main
+from easgd.experiments.paper import estimate
+from easgd.experiments.paper.make import sweep_of
+from easgd.experiments.paper.recipes import RECIPES
+from easgd.experiments.paper.scales import CIFAR_GRID, SCALES
+from easgd.training.config import Config
+
+
+def configs(name, scale):
+    return sweep_of(RECIPES[name], SCALES[scale]).configs
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.grid])
+def test_every_recipe_multiplies_out_to_runs_that_the_library_accepts(name, scale):
+    found = configs(name, scale)
+    assert found
+    assert all(config.seconds or config.steps for config in found)
+    assert all(config.engine == ("local" if name == "breakdown" else "simulate") for config in found)
+
+
+def test_figure_2_is_the_papers_grid():
+    found = configs("fig2", "paper")
+    # Five methods at four periods, MDOWNPOUR at τ = 1 and MSGD alone; three rates, three seeds.
+    assert len(found) == (5 * 4 + 1 + 1) * 3 * 3
+    assert {c.workers for c in found if c.method != "msgd"} == {4}
+    assert {c.period for c in found if c.method == "mvadownpour"} == {1, 4, 16, 64}
+    assert {c.period for c in found if c.method == "mdownpour"} == {1}
+    assert {c.lr for c in found if c.method == "eamsgd"} == {0.01, 0.005, 0.001}
+    assert {c.momentum for c in found if c.momentum is not None} == {0.99}
+    assert {c.init_seed for c in found} == {0}
+
+
+def test_figure_3_has_the_papers_periods_and_workers():
+    found = configs("fig3", "paper")
+    periods = {c.method: c.period for c in found}
+    assert periods == {"msgd": 1, "easgd": 10, "eamsgd": 10, "downpour": 1, "mdownpour": 1}
+    assert {c.workers for c in found} == {1, 4, 8, 16}
+
+
+def test_the_headlines_runs_are_runs_of_figure_3_and_of_the_speed_up():
+    for scale in SCALES:
+        assert set(configs("headline", scale)) <= set(configs("fig3", scale))
+        assert configs("speedup", scale) == configs("fig3", scale)
+
+
+def test_laptop_takes_one_rate_of_the_papers_and_the_papers_network():
+    for config in configs("fig3", "laptop"):
+        assert config.lr == max(CIFAR_GRID[config.method])
+        assert (config.data, config.network, config.batch) == ("cifar10", "cifar", 128)
+
+
+def test_imagenet_rates_are_the_papers():
+    found = {(c.method, c.workers): c for c in configs("fig4", "paper")}
+    assert found["downpour", 4].lr == 0.02
+    assert found["downpour", 8].lr == 0.01
+    assert found["eamsgd", 8].lr == 0.001
+    assert {c.decay for c in found.values()} == {"stagnation"}
+    assert {c.weight_decay for c in found.values()} == {1e-5}
+
+
+def test_gradients_follow_the_virtual_clock():
+    # paper-cifar: 28.75 ms compute + 3.5 ms data, alone and without exchanges: 31 steps a virtual second.
+    alone = Config(method="sgd", engine="simulate", seconds=32.25).resolved()
+    assert estimate.gradients(alone, 10) == pytest.approx(1000)
+    # Four workers share the loaders: 3.92 ms; an exchange every 10 steps costs two latencies of 1.145 ms.
+    four = Config(method="easgd", workers=4, period=10, engine="simulate", seconds=10).resolved()
+    assert estimate.gradients(four, 0) == pytest.approx(4 * 10 / (0.02875 + 0.00392 + 0.000229))
+
+
+def test_a_long_time_is_written_in_a_fitting_unit():
+    assert [estimate.words(s) for s in (5, 120, 5400, 3 * 86400, 1e9)] == [
+        "5 s",
+        "2.0 min",
+        "1.5 h",
+        "3.0 days",
+        "32 years",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["fig9"], "unknown recipe 'fig9'"),
+        (["fig2", "--scale", "huge"], "unknown scale 'huge'"),
+        (["fig2", "--jobs", "0"], "--jobs = 0"),
+        (["fig2", "--sclae", "smoke"], "did you mean '--scale'?"),
+        (["--scale", "smoke"], "no recipe given"),
+        (["fig2", "--out"], "it takes a value"),
+        (["headline", "--scale", "laptop"], "easgd data make cifar10"),
+        (["fig4", "--scale", "paper"], "easgd data make folder"),
+    ],
+)
+def test_bad_input_is_one_line(argv, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("EASGD_DATA", str(tmp_path / "no-data"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", *argv]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("easgd: error: ")
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_help_needs_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from easgd.cli import main; main(['paper', '--help']); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'numpy')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in RECIPES)
+
+
+def test_list_names_every_recipe_and_says_what_was_measured(capsys):
+    assert main(["paper", "list"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in RECIPES)
+    assert "measured just now" in said
