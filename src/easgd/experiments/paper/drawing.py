@@ -23,7 +23,7 @@ from easgd.report.model import Line, Model
 from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table, plain
 from easgd.report.write import write_curves
-from easgd.training.config import NAMES, Config
+from easgd.training.config import SEQUENTIAL, Config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 PAPER_HEADLINE = (16, 0.21, 11.1)
 """Figure 3's caption: EAMSGD with p = 16 reaches 21 % this many times sooner than MSGD."""
+
+ORDER = ("msgd", "eamsgd", "easgd", "downpour", "mdownpour", "adownpour", "mvadownpour", "admm", *SEQUENTIAL)
+"""Methods by their place in the palette."""
 
 
 @dataclass
@@ -69,13 +72,11 @@ def named(line: Line, name: str) -> Line:
 
 
 def by_method(lines: Sequence[Line], label: Callable[[Config], str] = method_name) -> list[Line]:
-    """Give every method its own colour and dash, the same in every row, and a short name."""
-    used = {line.choice.config.method for line in lines if line.choice.config}
-    present = [name for name in NAMES if name in used]
+    """Give every method its own colour and dash, the same in every figure, and a short name."""
     result = []
     for line in lines:
         config = line.choice.config
-        place = present.index(config.method) if config else len(present)
+        place = ORDER.index(config.method) if config else len(ORDER)
         look = Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)])
         result.append(replace(named(line, label(config) if config else line.label), look=look))
     return result
@@ -84,26 +85,31 @@ def by_method(lines: Sequence[Line], label: Callable[[Config], str] = method_nam
 def in_rows(sketch: Sketch, by: Sequence[str]) -> list[Path]:
     """Figures 2, 3 and 4: a row per τ or per p; training loss, test loss and test error against time."""
     model = replace(sketch.model, lines=by_method(sketch.model.lines))
-    return _finish(sketch, curves(model, rows=rows_of(model.lines, by)))
+    figure = curves(model, "linear", rows=rows_of(model.lines, by))
+    # A method alone may have been watched much longer: the axis ends with the parallel ones, the CSV has all.
+    ends = [float(line.mean["time"][-1]) for line in model.lines if not line.choice.sequential]
+    for axes in figure.axes:
+        axes.set_xlim(0, min(axes.get_xlim()[1], 1.05 * max(ends, default=math.inf) / model.seconds))
+    return _finish(sketch, figure)
 
 
 def zoomed(sketch: Sketch, rows: Sequence[tuple[str, list[Line]]] | None = None, test_loss: bool = True) -> list[Path]:
     """Figures of the supplement: the last column is the test error again, near its end."""
     names = ["train_loss", *(["test_loss"] if test_loss else []), "test_error", "test_error"]
-    shown = list(rows) if rows is not None else [("", list(sketch.model.lines))]
-    figure = curves(sketch.model, rows=shown, names=names)
+    shown = list(rows) if rows is not None else [("", by_method(sketch.model.lines))]
+    figure = curves(sketch.model, "linear", rows=shown, names=names)
     for number, (_, lines) in enumerate(shown):
         axes = figure.axes[(number + 1) * len(names) - 1]
-        axes.set_yscale("linear")
         axes.set_ylim(*zoom([line.mean["test_error"] for line in lines]))
         axes.set_ylabel("test error [%], zoomed")
     return _finish(sketch, figure)
 
 
 def zoom(errors: Sequence[Any]) -> tuple[float, float]:
-    """Ends of a zoomed axis in per cent: from the best error to a little above the worst method's best."""
+    """Ends of a zoomed axis in per cent: a little above the worst method's best, but at most twice the best of all."""
     best = [100 * float(np.nanmin(e)) for e in errors if np.isfinite(e).any()]
     low, high = (min(best), max(best)) if best else (0.0, 100.0)
+    high = min(high, 2 * low)  # a method that lags behind would take the axis for itself
     margin = max(0.35 * (high - low), 0.08 * high, 0.5)
     return max(0.0, low - 0.2 * margin), high + margin
 

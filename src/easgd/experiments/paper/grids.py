@@ -18,7 +18,7 @@ def _grid(scale: Scale, groups: list[Group], **more: Any) -> Grid:
 def periods(scale: Scale) -> Grid:
     """Figure 2: τ = 1, 4, 16, 64 with p = 4, every method; MDOWNPOUR exists for τ = 1 only."""
     own = _fig2_budget(scale)
-    groups = [scale.group("msgd"), scale.group("mdownpour", 4, **own)]
+    groups = [scale.group("msgd", **own), scale.group("mdownpour", 4, **own)]
     for tau in (1, 16) if scale.name == "smoke" else (1, 4, 16, 64):
         groups += [scale.group(method, 4, tau, **own) for method in ("easgd", "eamsgd", *DOWNPOURS)]
     return _grid(scale, groups)

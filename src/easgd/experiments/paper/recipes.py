@@ -47,21 +47,22 @@ RECIPES = {
     for recipe in (
         Recipe("fig1", "Figure 1", "Spectral radius of ADMM's round-robin map", "theory.fig1"),
         Recipe(
-            "fig2", "Figure 2", "CIFAR curves over τ = 1, 4, 16, 64, p = 4", "in_rows", grids.periods,
+            "fig2", "Figure 2, CIFAR", "Curves over the communication period τ, p = 4", "in_rows", grids.periods,
             rows=("period",), levels=SPEED,
         ),
         Recipe(
-            "fig3", "Figure 3", "CIFAR curves over p = 4, 8, 16, τ = 10 (DOWNPOUR's family: 1)", "in_rows",
+            "fig3", "Figure 3, CIFAR", "Curves over the number of workers p, τ = 10 (DOWNPOUR's family: 1)", "in_rows",
             grids.workers, rows=("workers",), levels=SPEED,
             paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
         ),
         Recipe(
-            "fig4", "Figure 4", "ImageNet curves over p = 4, 8", "in_rows", grids.images, rows=("workers",),
+            "fig4", "Figure 4, ImageNet", "Curves over the number of workers p, τ = 10 (DOWNPOUR: 1)", "in_rows",
+            grids.images, rows=("workers",),
             levels=(0.49, 0.47, 0.45, 0.43), laptop_levels=(),
             paper_says="EAMSGD, p = 8, reaches 49 % test error 1.8 times sooner than DOWNPOUR",
         ),
         Recipe(
-            "headline", "Figure 3, caption", "Time to a test error: MSGD, and EAMSGD with p = 4, 8, 16", "speed",
+            "headline", "Figure 3, caption", "Time to a test error: MSGD, and EAMSGD over p", "speed",
             grids.headline, levels=(0.40, 0.30, 0.25, 0.21),
             paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
         ),
