@@ -72,6 +72,16 @@ def test_an_older_incarnation_is_refused():
     assert ask(shard, 0, 1, torch.ones(N), incarnation=1)[0] == Status.ZOMBIE, "it is known to be dead"
 
 
+def test_who_has_left_may_come_again():
+    shard = make()
+    ask(shard, 0, 0, torch.ones(N))
+    ask(shard, 0, 1, torch.ones(N))
+    shard.enroll([1], {})
+    shard.enroll([0, 1], {})
+    assert ask(shard, 0, 0, torch.ones(N))[0] == Status.DONE
+    assert shard.version == 3
+
+
 @pytest.mark.parametrize("codec", [None, "bf16", "int8"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("method", [ELASTIC, easgd.Downpour()])

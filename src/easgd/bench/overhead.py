@@ -6,12 +6,13 @@ parameters every ten steps. The cases take turns in the same two processes, one 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import distributed as dist
 from torch import nn
 
 from easgd.bench import Row
+from easgd.errors import unknown
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.methods import EAMSGD, EASGD, Method
 from easgd.models import cifar
@@ -44,9 +46,15 @@ METHODS: dict[str, Method] = {
     "EAMSGD τ=10": EAMSGD(period=10, momentum=0.9),
 }
 
+PLAIN = ("DistributedDataParallel", "averaging every 10 steps")
 
-def rows() -> list[Row]:
-    """Measure every case of both networks."""
+
+def rows(engine: str = "local") -> list[Row]:
+    """Measure every case: of both networks with the center in shared memory, of the CIFAR net on Ray."""
+    if engine == "ray":
+        return _rows_on_ray()
+    if engine != "local":
+        raise unknown("engine", engine, ("local", "ray"))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         context = multiprocessing.get_context("spawn")
         barrier, queue = context.Barrier(WORKERS), context.Queue()
@@ -57,6 +65,28 @@ def rows() -> list[Row]:
         for process in processes:
             process.join()
     return [_row(net, case, [r[net, case] for r in results]) for net, case in results[0]]
+
+
+def _rows_on_ray(cases: Sequence[str] = (*METHODS, PLAIN[0]), rounds: int = 5) -> list[Row]:
+    from easgd.engines.local.run import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(_seat, WORKERS, "ray", (folder, tuple(cases), rounds))
+        if any(result.exit_codes):
+            raise RuntimeError(f"the workers ended with {result.exit_codes}")
+        results = [json.loads((Path(folder) / f"rates-{rank}").read_text()) for rank in range(WORKERS)]
+    return [_row("CIFAR net on Ray", case, [r[case] for r in results]) for case in results[0]]
+
+
+def _seat(folder: str, cases: Sequence[str], rounds: int) -> None:
+    """The same cases in an actor of Ray's, which has its place in the environment already."""
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
+    results = _cases(Bed(cifar, None, rank), dist.barrier, cases, rounds)
+    (Path(folder) / f"rates-{rank}").write_text(json.dumps(results))
+    dist.destroy_process_group()
 
 
 def _row(net: str, case: str, samples: list[list[tuple[float, float]]]) -> Row:
@@ -71,27 +101,38 @@ def _worker(folder: str, rank: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as the launcher has it; the isolated processes too
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
-    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    results = {}
     for net, make in NETS.items():
         bed = Bed(make, Path(folder) / net.replace(" ", "-"), rank)
-        for round_ in range(ROUNDS + 1):
-            for case in [*METHODS, "DistributedDataParallel", "averaging every 10 steps"]:
-                momentum = METHODS[case].delta if case in METHODS else 0.0
-                # Each case stands beside its reference, in turn before and after it: the machine's moods hit both.
-                order = [case, "isolated"] if round_ % 2 else ["isolated", case]
-                rates = {}
-                for name in order:
-                    with bed.case(name, momentum) as step:
-                        rates[name] = _rate(step, barrier)
-                if round_:  # the first round warms up
-                    results.setdefault((net, case), []).append((rates[case], rates["isolated"]))
+        results.update(
+            {(net, case): rates for case, rates in _cases(bed, barrier.wait, (*METHODS, *PLAIN), ROUNDS).items()}
+        )
     queue.put(results)
     dist.destroy_process_group()
 
 
-def _rate(step: Callable[[], None], barrier: Barrier) -> float:
+def _cases(
+    bed: Bed, meet: Callable[[], object], cases: Sequence[str], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Rates of each case and of its isolated reference, round by round."""
+    results: dict[str, list[tuple[float, float]]] = {}
+    for round_ in range(rounds + 1):
+        for case in cases:
+            momentum = METHODS[case].delta if case in METHODS else 0.0
+            # Each case stands beside its reference, in turn before and after it: the machine's moods hit both.
+            order = [case, "isolated"] if round_ % 2 else ["isolated", case]
+            rates = {}
+            for name in order:
+                with bed.case(name, momentum) as step:
+                    rates[name] = _rate(step, meet)
+            if round_:  # the first round warms up
+                results.setdefault(case, []).append((rates[case], rates["isolated"]))
+    return results
+
+
+def _rate(step: Callable[[], None], meet: Callable[[], object]) -> float:
     step()
-    barrier.wait()
+    meet()
     start = time.perf_counter()
     for _ in range(STEPS):
         step()
@@ -101,7 +142,7 @@ def _rate(step: Callable[[], None], barrier: Barrier) -> float:
 class Bed:
     """One model and one batch on which all cases run: where its memory lies must not decide between them."""
 
-    def __init__(self, make: Callable[[], nn.Module], folder: Path, rank: int) -> None:
+    def __init__(self, make: Callable[[], nn.Module], folder: Path | None, rank: int) -> None:
         self.model, self.folder, self.rank = make(), folder, rank
         self.images = torch.rand(BATCH, 3, 28, 28).to(memory_format=torch.channels_last)
         self.labels = torch.randint(0, 10, (BATCH,))
@@ -113,20 +154,26 @@ class Bed:
             self.model.parameters(), lr=0.001, momentum=momentum, nesterov=momentum > 0, foreach=False
         )
         if name in METHODS:
-            run = self.folder / name.replace(" ", "-")
-            run.mkdir(parents=True, exist_ok=True)
-            place = {"EASGD_RUN": run, "RANK": self.rank, "WORLD_SIZE": WORKERS, "EASGD_OUT": run / "out"}
-            os.environ.update({key: str(value) for key, value in place.items()})
+            self._place(name)
             worker = attach(self.model, optimizer, METHODS[name])
             yield self._step(self.model, optimizer)
             worker.close()
-        elif name == "DistributedDataParallel":
+        elif name == PLAIN[0]:
             yield self._step(nn.parallel.DistributedDataParallel(self.model), optimizer)
         elif name == "isolated":
             yield self._step(self.model, optimizer)
         else:
             yield self._averaging(self._step(self.model, optimizer))
         dist.barrier()
+
+    def _place(self, name: str) -> None:
+        """Say where this worker finds itself: a center per case."""
+        place: dict[str, object] = {"EASGD_CENTER": name}
+        if self.folder is not None:
+            run = self.folder / name.replace(" ", "-")
+            run.mkdir(parents=True, exist_ok=True)
+            place = {"EASGD_RUN": run, "RANK": self.rank, "WORLD_SIZE": WORKERS, "EASGD_OUT": run / "out"}
+        os.environ.update({key: str(value) for key, value in place.items()})
 
     def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
         def step() -> None:

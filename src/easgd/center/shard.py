@@ -62,10 +62,10 @@ class Shard:
     def enroll(self, members: list[int], dead: dict[int, int]) -> None:
         """The ranks in the run now, and the last incarnation of each rank that is known to have ended."""
         with self._changed:
+            # Who has left asks for nothing any more, and counts anew if it attaches again.
+            for rank in self.members - set(members):
+                self.ledger.pop(rank, None)
             self.members, self.dead = set(members), dict(dead)
-            for rank, entry in self.ledger.items():
-                if rank not in self.members:
-                    entry.answer = entry.following = None  # nobody will ask for it
             self._end_round()
             self._changed.notify_all()
 

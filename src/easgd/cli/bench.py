@@ -6,14 +6,15 @@ import importlib
 import json
 
 from easgd.bench import BENCHES, Row
-from easgd.errors import unknown
+from easgd.errors import SettingError, unknown
 
-USAGE = f"""usage: easgd bench NAME [--json]
+USAGE = f"""usage: easgd bench NAME [--json] [--engine ENGINE]
 
 Measure this machine. Every figure is a ratio to a reference taken in the same run.
 
 names:  {", ".join(BENCHES)}
-  --json  print a list of {{"case", "value", "unit", "reference", "ratio"}} for programs
+  --json           print a list of {{"case", "value", "unit", "reference", "ratio"}} for programs
+  --engine ENGINE  for `overhead`: local (processes of this machine) or ray (local)
 example: easgd bench simulator
 """
 
@@ -32,7 +33,12 @@ def table(rows: list[Row], title: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Parse the name and `--json`, run, print."""
+    """Parse the name and the options, run, print."""
+    argv, options = list(argv), {}
+    if "--engine" in argv:
+        at = argv.index("--engine")
+        options["engine"] = argv[at + 1] if at + 1 < len(argv) else ""
+        del argv[at : at + 2]
     names = [arg for arg in argv if not arg.startswith("-")]
     flags = {arg for arg in argv if arg.startswith("-")}
     if flags & {"-h", "--help"} or len(names) != 1 or flags - {"--json"}:
@@ -40,7 +46,9 @@ def main(argv: list[str]) -> int:
         return 0 if flags & {"-h", "--help"} else 2
     if names[0] not in BENCHES:
         raise unknown("benchmark", names[0], BENCHES)
-    rows = importlib.import_module(BENCHES[names[0]]).rows()
+    if options and names[0] != "overhead":
+        raise SettingError(f"--engine = {options['engine']}: only `easgd bench overhead` takes it; leave it out")
+    rows = importlib.import_module(BENCHES[names[0]]).rows(**options)
     if "--json" in flags:
         print(json.dumps([row.as_dict() for row in rows]))
     else:
