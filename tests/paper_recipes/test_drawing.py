@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,9 +90,11 @@ def test_the_papers_number_is_not_drawn_beside_another_problem(model):
     assert not any("paper" in text.get_text() for text in (*axes.get_legend().get_texts(), *axes.texts))
 
 
-def test_zoom_shows_the_best_of_every_method():
+def test_zoom_shows_the_second_half_up_to_twice_the_best():
     low, high = drawing.zoom([np.array([0.9, 0.2, 0.25]), np.array([0.9, 0.3, math.nan])])
-    assert low < 20 < 30 < high < 45
+    assert low < 20 < 30 < high < 32
+    low, high = drawing.zoom([np.array([0.9, 0.9, 0.1]), np.array([0.9, 0.9, 0.9])])
+    assert low < 10 < 20 < high < 25
 
 
 def test_an_empty_figure_and_an_empty_table_are_refused(tmp_path):
@@ -155,6 +160,28 @@ def test_a_recipe_from_nothing_and_again_without_repeating_its_runs(tmp_path, ca
     assert main(command) == 0
     assert "all 3 runs are finished" in capsys.readouterr().out
     assert trained == {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/evaluations.jsonl")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_interrupted_it_says_so_and_goes_on(tmp_path):
+    """Ctrl-C once its runs have begun: exit 130 and no figure; the same command ends with one."""
+    command = [sys.executable, "-m", "easgd", "paper", "headline", "--out", str(tmp_path), "--plain", "--jobs", "1"]
+    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("start"):
+                break
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert "3 of 3 runs are not finished; the same command goes on" in said
+    assert not (tmp_path / "headline").exists()
+    assert subprocess.run(command, capture_output=True, timeout=250).returncode == 0
+    assert (tmp_path / "headline" / "headline.png").exists()
 
 
 def test_two_programs_do_not_share_a_folder(tmp_path, capsys):

@@ -133,6 +133,9 @@ def bars(model: Model) -> Figure:
         axes.set_xlabel("workers p")
         if log:
             axes.set_yscale("log")
+            marks = ticks(min(finite) / 1.5, 1.2 * max(finite))
+            axes.set_yticks(marks, [f"{mark:g}" for mark in marks])
+            axes.minorticks_off()
         axes.grid(axis="y", alpha=0.25, linewidth=0.6)
         axes.set_axisbelow(True)
     panels[0].set_ylabel(f"{model.axis} to reach it")

@@ -106,12 +106,15 @@ def zoomed(sketch: Sketch, rows: Sequence[tuple[str, list[Line]]] | None = None,
 
 
 def zoom(errors: Sequence[Any]) -> tuple[float, float]:
-    """Ends of a zoomed axis in per cent: a little above the worst method's best, but at most twice the best of all."""
-    best = [100 * float(np.nanmin(e)) for e in errors if np.isfinite(e).any()]
-    low, high = (min(best), max(best)) if best else (0.0, 100.0)
-    high = min(high, 2 * low)  # a method that lags behind would take the axis for itself
-    margin = max(0.35 * (high - low), 0.08 * high, 0.5)
-    return max(0.0, low - 0.2 * margin), high + margin
+    """Ends of a zoomed axis in per cent: the second half of every curve, up to twice the best error of all."""
+    halves = [100 * e[len(e) // 2 :] for e in errors if np.isfinite(e[len(e) // 2 :]).any()]
+    if not halves:
+        return 0.0, 100.0
+    low = min(float(np.nanmin(half)) for half in halves)
+    # A method that lags behind would take the axis for itself.
+    high = min(max(float(np.nanmax(half)) for half in halves), 2 * low + 1)
+    margin = 0.08 * max(high - low, 1.0)
+    return max(0.0, low - margin), high + margin
 
 
 def per_rate(sketch: Sketch) -> list[Path]:
@@ -195,8 +198,9 @@ def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
         axes.annotate(text, (at_paper, paper_factor), (0, 3), textcoords="offset points", ha="center", fontsize=7)
     axes.set_xticks(range(len(parallel)), [f"p = {p}" for p in workers])
     axes.set(xlabel="workers of EAMSGD", ylabel="times sooner than MSGD")
-    axes.margins(y=0.2)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.set_xlim(-0.6, len(parallel) - 0.4)
+    axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=len(shown) + 1)
     axes.grid(axis="y", alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -252,7 +256,7 @@ def _finish(sketch: Sketch, figure: Figure) -> list[Path]:
     with rc_context(STYLE):
         paths = save(figure, sketch.out / sketch.name)
     sketch.tables.append(tables.best(sketch.model))
-    if sketch.model.levels and not any(table.name == "time-to-error" for table in sketch.tables):
+    if sketch.model.against and not any(table.name == "time-to-error" for table in sketch.tables):
         reached = [time_to(c, level) for c in sketch.model.choices for level in sketch.model.levels]
         if any(map(math.isfinite, reached)):
             sketch.tables.append(tables.times(sketch.model))

@@ -50,7 +50,7 @@ def measured(run: Run) -> Row:
     """Two real workers of this machine, scaled to 400 batches."""
     split, config = run.breakdown(), run.config
     per = STEPS["cifar"] / split.steps
-    name = f"{config.data} on this machine"
+    name = f"{config.data},\nthis machine"
     times = split.compute * per, split.data * per, split.communication * per
     return "measured", name, config.period or 1, config.workers or 1, *times
 
@@ -97,6 +97,7 @@ def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[
     figure.legend(handles=_keys(), loc="outside upper center", ncols=5, frameon=False)
     with rc_context(STYLE):
         paths = save(figure, out / name)
+    rows = [(row[0], row[1].replace("\n", " "), *row[2:]) for row in rows]
     header = ["source", "experiment", "period", "workers", *PARTS]
     paths.append(write_rows(out / f"{name}.csv", header, rows))
     shown: list[list[Any]] = [[*((v, str(v)) for v in row[:4]), *(cell(v, ".3g") for v in row[4:])] for row in rows]
