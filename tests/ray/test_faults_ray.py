@@ -22,6 +22,9 @@ from easgd import checkpoint
 from easgd.engines.local.rundir import live_runs
 from easgd.records import Event, Step
 
+pytestmark = pytest.mark.timeout(300)
+START = 100.0  # seconds that processes may take to start on a busy machine; alone, a few
+
 
 class Run:
     """`easgd.run` on a thread, and what its workers tell through files."""
@@ -44,7 +47,7 @@ class Run:
         return [int(word) for word in path.read_text().split()] if path.exists() else []
 
     def up(self, *workers: tuple[int, int]) -> list[int]:
-        return [until(lambda w=w: self.at(*w), f"worker {w} is up")[0] for w in workers]
+        return [until(lambda w=w: self.at(*w), f"worker {w} is up", START)[0] for w in workers]
 
     def moves(self, rank: int, incarnation: int = 0, steps: int = 20) -> None:
         before = self.at(rank, incarnation)[1]
@@ -104,7 +107,7 @@ def test_deaths_pauses_and_a_killed_center(started):
 
     host = run.host()
     os.kill(ray.get(host.pid.remote()), signal.SIGKILL)
-    until(lambda: {r.worker for r in run.events("rollback")} == {0, 1, 2}, "all see the roll-back")
+    until(lambda: {r.worker for r in run.events("rollback")} == {0, 1, 2}, "all see the roll-back", START)
     for rank, incarnation in ((0, 0), (1, 1), (2, 0)):
         run.moves(rank, incarnation)
     result = run.finish()
@@ -154,29 +157,41 @@ tasks.until_told({folder!r})
 """
 
 
-def launch(cluster, folder: Path, *options: str) -> subprocess.Popen:
-    folder.mkdir(exist_ok=True)
-    script = folder / "train.py"
-    script.write_text(SCRIPT.format(path=[p for p in sys.path if "tests" in p], folder=str(folder)))
-    return subprocess.Popen(
-        [sys.executable, "-m", "easgd", "launch", *options, str(script)],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+@pytest.fixture
+def launch(cluster):
+    launched: list[subprocess.Popen] = []
+
+    def start(folder: Path, *options: str) -> subprocess.Popen:
+        folder.mkdir(exist_ok=True)
+        script = folder / "train.py"
+        script.write_text(SCRIPT.format(path=[p for p in sys.path if "tests" in p], folder=str(folder)))
+        launched.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "easgd", "launch", *options, str(script)],
+                cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        return launched[-1]
+
+    yield start
+    for one in launched:
+        one.kill()
+        one.communicate()
 
 
 def pid_of(folder: Path, rank: int) -> int:
     path = folder / f"at-{rank}-0"
-    return int(until(lambda: path.exists() and path.read_text(), f"worker {rank} is up").split()[0])
+    return int(until(lambda: path.exists() and path.read_text(), f"worker {rank} is up", START).split()[0])
 
 
-def test_a_late_joiner_then_ctrl_c(cluster, tmp_path):
+def test_a_late_joiner_then_ctrl_c(launch, cluster, tmp_path):
     """Cases 6, 24: a joiner starts from the center and is counted; Ctrl-C ends all cleanly, with the center saved."""
     folder = tmp_path / "a"
-    one = launch(cluster, folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
+    one = launch(folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
     first = pid_of(folder, 0)
     (name,) = live_runs()
     began = time.monotonic()
-    two = launch(cluster, folder, "--join", name)
+    two = launch(folder, "--join", name)
     second = pid_of(folder, 1)
     until(lambda: (folder / "at-0-0").read_text().split()[2] == "2", "the joiner is counted")
     joined = time.monotonic() - began
@@ -190,14 +205,14 @@ def test_a_late_joiner_then_ctrl_c(cluster, tmp_path):
     assert "workers by node" in out
     assert not alive(first)
     assert not alive(second)
-    assert joined < 40
+    assert joined < START
     two.communicate()
 
 
-def test_a_killed_launcher_takes_its_workers_with_it(cluster, tmp_path):
+def test_a_killed_launcher_takes_its_workers_with_it(launch, cluster, tmp_path):
     """Case 24."""
     folder = tmp_path / "a"
-    one = launch(cluster, folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
+    one = launch(folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
     pid = pid_of(folder, 0)
     one.kill()
     one.communicate()

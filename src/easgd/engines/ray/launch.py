@@ -162,10 +162,10 @@ class RayLauncher:
 
     def _cpus(self) -> float:
         """A processor each where there are enough; else they share, and Ray must not wait for more."""
-        have = ray.cluster_resources().get("CPU", 0.0)
-        if have >= self.workers:
+        have, free = (of().get("CPU", 0.0) for of in (ray.cluster_resources, ray.available_resources))
+        if free >= self.workers:
             return 1.0
-        say(f"{self.workers} workers share the {have:g} processors of the cluster")
+        say(f"{self.workers} workers share the {have:g} processors of the cluster, {free:g} of which are free")
         return 0.0
 
     def _start(self, rank: int | None) -> int:
