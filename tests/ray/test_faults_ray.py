@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+import ray
 import tasks
 import torch
 from launching import alive, until
 from safetensors.torch import load_file
 
 import easgd
-import ray
 from easgd import checkpoint
 from easgd.engines.local.rundir import live_runs
 from easgd.records import Event, Step

@@ -8,10 +8,9 @@ import signal
 import time
 
 import pytest
+import ray
 from launching import until
 from test_faults_ray import Run
-
-import ray
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "120"))
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 import torch
+from following import children, wait_for
 
 import easgd as library
-from conftest import children, wait_for
 from easgd import checkpoint
 from easgd.records import Step
 from easgd.training.checkpoints import Checkpoints

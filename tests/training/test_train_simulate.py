@@ -12,9 +12,9 @@ import signal
 import numpy as np
 import pytest
 import torch
+from following import wait_for
 
 import easgd
-from conftest import wait_for
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.task import Task
 

@@ -69,6 +69,7 @@ class Meter:
     def measure(self, host: Any, echo: Any, ip: str, secret: bytes, megabytes: int, path: str) -> dict[str, float]:
         """Median seconds of each way, for messages of this many megabytes."""
         import ray
+
         from easgd.center.messages import Kind, Link, Request, Status
         from easgd.center.raylink import RayLink
         from easgd.center.sockets import SocketLink
@@ -153,6 +154,7 @@ def rows(megabytes: tuple[int, ...] = MEGABYTES) -> list[Row]:
 
 def _rows(ip: str, megabytes: int) -> list[Row]:
     import ray
+
     from easgd.engines.ray.host import Host
 
     def on(node: str) -> dict[str, Any]:

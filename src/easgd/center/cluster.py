@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import ray
 import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
-import ray
 from easgd.center import raylink
 from easgd.center.messages import Link, LinkError
 from easgd.center.raylink import Desk, RayLink, numpy_of, tensors_of

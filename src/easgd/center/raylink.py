@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from torch import Tensor
 
-import ray
 from easgd.center.messages import LinkError, Reply, Request
 from easgd.errors import SettingError, UnreachableError
 

@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 
-import ray
 from easgd.center.messages import Reply, Request, Status
 from easgd.center.raylink import numpy_of, tensors_of
 from easgd.center.shard import Shard

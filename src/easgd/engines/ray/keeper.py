@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from ray.exceptions import RayError
 from safetensors.torch import load as unpack_tensors
 from torch import Tensor
 
-import ray
 from easgd import checkpoint
 from easgd.center import raylink
 from easgd.center.raylink import numpy_of, tensors_of

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import ray
 from easgd.center.raylink import Desk as DeskLink
 from easgd.engines.local.book import Book, prepare
 from easgd.engines.local.output import Echo, Log, say

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.exceptions import RayError
 
-import ray
 from easgd.engines.local.child import run_module, run_script, show
 from easgd.errors import SettingError
 from easgd.kernels.allocator import keep_freed_memory
