@@ -90,6 +90,17 @@ def test_the_papers_number_is_not_drawn_beside_another_problem(model):
     assert not any("paper" in text.get_text() for text in (*axes.get_legend().get_texts(), *axes.texts))
 
 
+def test_a_level_that_only_the_parallel_method_was_watched_for_has_no_ratio(tmp_path):
+    from matplotlib.figure import Figure
+
+    write_run(tmp_path / "msgd", (0.9, 0.5), method="msgd")
+    write_run(tmp_path / "four", (0.9, 0.5, 0.1), method="eamsgd", workers=4)
+    write_run(tmp_path / "many", (0.9, 0.5, 0.5), method="eamsgd", workers=16)
+    axes = Figure().subplots()
+    drawing._speedup_bars(axes, build([tmp_path], [0.1]), beside_paper=False)
+    assert [text.get_text() for text in axes.texts] == ["no ratio", "never"]
+
+
 def test_zoom_shows_the_second_half_up_to_twice_the_best():
     low, high = drawing.zoom([np.array([0.9, 0.2, 0.25]), np.array([0.9, 0.3, math.nan])])
     assert low < 20 < 30 < high < 32

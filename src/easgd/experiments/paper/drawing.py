@@ -187,8 +187,10 @@ def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
         heights = [gain.factor if gain else math.nan for gain in gains]
         colour = COLOURS[(number + 1) % len(COLOURS)]
         axes.bar(at, heights, 0.92 * width, color=colour, label=f"to {100 * level:.3g} %")
-        for x, gain in zip(at, gains, strict=True):
-            text, y = (str(gain).replace(" ", ""), gain.factor) if gain else ("never", 0.0)
+        for x, line, gain in zip(at, parallel, gains, strict=True):
+            # Without a speed-up it was never there, or it was, later than MSGD was watched: no ratio is known.
+            missing = "never" if math.isinf(time_to(line.choice, level)) else "no ratio"
+            text, y = (str(gain).replace(" ", ""), gain.factor) if gain else (missing, 0.0)
             axes.annotate(text, (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=7, rotation=90)
     if beside_paper and paper_p in workers:
         at_paper = workers.index(paper_p) + len(shown) / 2 * width
