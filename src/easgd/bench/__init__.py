@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 BENCHES = {
     "theory": "easgd.bench.theory",
     "simulator": "easgd.bench.simulator",
+    "gradients": "easgd.bench.gradients",
     "exchange": "easgd.bench.exchange",
     "overhead": "easgd.bench.overhead",
     "loader": "easgd.bench.loader",
