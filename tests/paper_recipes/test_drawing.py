@@ -17,10 +17,12 @@ import pytest
 from easgd.cli import main
 from easgd.errors import SettingError
 from easgd.experiments.paper import archive, drawing, table
+from easgd.experiments.paper.make import sweep_of
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.report.figures import rows_of
 from easgd.report.model import build
+from easgd.report.style import COLOURS
 from easgd.training.config import Config
 
 SMOKE = SCALES["smoke"]
@@ -66,6 +68,13 @@ def test_rows_have_one_look_per_method(model, tmp_path):
     paths = drawing.in_rows(sketch_of(model, tmp_path / "out"), ("workers",))
     archive.check_figures(paths)
     assert [path.name for path in paths] == ["name.png", "name.pdf", "name.csv"]
+
+
+@pytest.mark.parametrize("name", ["fig2", "fig3", "fig4", "sequential", "speedup"])
+def test_no_two_methods_of_a_figure_share_a_colour(name):
+    methods = {config.method for config in sweep_of(RECIPES[name], SCALES["paper"]).configs}
+    colours = {COLOURS[drawing.ORDER.index(method) % len(COLOURS)] for method in methods}
+    assert len(colours) == len(methods)
 
 
 def test_the_headline_draws_the_speed_ups_and_marks_the_papers_number(model, tmp_path):
