@@ -163,9 +163,9 @@ print(held() - before)
 
 
 def test_the_process_does_not_hold_the_set(tmp_path, monkeypatch):
-    """120 MB are read three times over; the process's own memory grows by less than a tenth of it."""
+    """120 MB are read three times over; the process's own memory grows by less than a fifth of it."""
     monkeypatch.setenv("EASGD_DATA", str(tmp_path))
     path = make_synthetic(count=10_000, size=64)
     assert path.stat().st_size > 120e6
     run = subprocess.run([sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=60, check=True)
-    assert float(run.stdout) < 12
+    assert float(run.stdout) < 24

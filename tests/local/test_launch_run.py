@@ -92,8 +92,9 @@ def test_from_a_prompt_the_error_says_what_to_do():
 def test_ctrl_c_clears_up_and_then_interrupts_the_caller(tmp_path, shared):
     program = f"""
 import sys; sys.path.insert(0, {str(Path(functions.__file__).parent)!r})
-import easgd, functions
+import signal, easgd, functions
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
         easgd.run(functions.wait_forever, 2, args=({str(tmp_path)!r},))
     except KeyboardInterrupt:
