@@ -57,6 +57,8 @@ class Cluster:
 def connect(address: str | None, token: str | None = None) -> Cluster:
     """Join the cluster at `address`; "auto" is the one this machine is part of, if any; None starts Ray here alone."""
     check_installed()
+    if address not in (None, "auto"):
+        _check_address(address)
     _quiet()
     import ray
 
@@ -68,6 +70,13 @@ def connect(address: str | None, token: str | None = None) -> Cluster:
         address = _running()
         say(f"Ray: joining the cluster at {address}" if address else "Ray: no cluster found, starting one here alone")
     return _start() if address is None else _join(address)
+
+
+def _check_address(address: str) -> None:
+    """Refuse what is not host:port, also when this process is part of a cluster already."""
+    host, _, port = address.rpartition(":")
+    if address.startswith("ray://") or not host or not port.isdigit():
+        raise refuse("address", address, "it is the host:port of the cluster's head", "write --ray 10.0.0.1:6379")
 
 
 def _quiet() -> None:
@@ -143,9 +152,7 @@ def _start() -> Cluster:
 def _join(address: str) -> Cluster:
     import ray
 
-    host, colon, port = address.rpartition(":")
-    if address.startswith("ray://") or not colon or not host or not port.isdigit():
-        raise refuse("address", address, "it is the host:port of the cluster's head", "write --ray 10.0.0.1:6379")
+    host, _, port = address.rpartition(":")
     if (silent := _answers(address)) is not None:
         raise SettingError(
             f"address = {address}: nobody answers there ({silent}); start one with `ray start --head --port={port}`"
