@@ -25,18 +25,18 @@ from easgd.training.config import Config
 from easgd.training.task import Task, loss
 from easgd.training.train import train
 
-WORKERS, SECONDS, ROUNDS, WARM = 2, 20.0, 2, 3.0
+WORKERS, SECONDS, ROUNDS, WARM = 2, 14.0, 5, 2.0
 
 
 def config() -> Config:
-    """EAMSGD, τ = 10, on the CIFAR net; 8 snapshots and two checkpoints in every run."""
+    """EAMSGD, τ = 10, on the CIFAR net; 4 snapshots and a checkpoint in every run."""
     if "cifar10-train" not in available():
         for split, count in (("train", 5000), ("test", 500)):
             make_synthetic(count=count, name="cifar-like", split=split)
     data = "cifar10" if "cifar10-train" in available() else "cifar-like"
     return Config(
         data=data, network="cifar", workers=WORKERS, lr=0.005, seconds=SECONDS, evaluate="after",
-        evaluate_every=SECONDS / 8, checkpoint_every=SECONDS / 3,
+        evaluate_every=SECONDS / 4, checkpoint_every=SECONDS / 2,
     ).resolved()  # fmt: skip
 
 

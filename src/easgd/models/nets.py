@@ -17,6 +17,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from easgd.models.convolution import Conv2d
 from easgd.models.notation import Layer, Shape, parse
 
 CIFAR = "(3,28)C(64,24)P(64,12)C(128,8)P(128,4)C(64,2)D(256,1)S(10,1)"
@@ -90,7 +91,7 @@ def build(notation: str, *, bias: float = 0.0, seed: int = 0, gain: float = 1.0)
 def _modules(layer: Layer, following: Layer | None) -> list[nn.Module]:
     match layer.kind:
         case "C":
-            conv = nn.Conv2d(layer.source.channels, layer.target.channels, layer.kernel, layer.stride)
+            conv = Conv2d(layer.source.channels, layer.target.channels, layer.kernel, layer.stride)
             # ReLU is monotone, so it commutes with max pooling, and after pooling it has a quarter of the work.
             # In place is safe: neither convolution, pooling nor a linear layer needs its own output in backward.
             return [conv] if following is not None and following.kind == "P" else [conv, nn.ReLU(inplace=True)]
