@@ -10,6 +10,7 @@ from torch import nn
 
 import easgd
 from easgd import checkpoint
+from easgd.worker import exchange
 
 STEPS, WORKERS = 12, 3
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
@@ -48,9 +49,10 @@ def decaying(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRSch
     return torch.optim.lr_scheduler.LambdaLR(optimizer, easgd.decay(0.2))
 
 
-def conform(folder: str, overlap: bool) -> None:
+def conform(folder: str, overlap: bool | str) -> None:
     """Train with every method in turn, each with a center of its own, and leave what came out."""
     torch.set_num_threads(1)
+    exchange.idle_cores = lambda workers: False  # "auto" moves in place, whatever this machine has
     rank, run = int(os.environ["RANK"]), Path(os.environ["EASGD_RUN"])
     for name, method in METHODS.items():
         (run / name).mkdir(exist_ok=True)

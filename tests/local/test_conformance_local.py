@@ -38,13 +38,18 @@ def blocking(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def in_place(tmp_path_factory):
+    return run(tmp_path_factory, "round-robin", "auto")[0]
+
+
+@pytest.fixture(scope="module")
 def synchronous(tmp_path_factory):
     return run(tmp_path_factory, "sync", True)
 
 
 @pytest.fixture(scope="module")
 def asynchronous(tmp_path_factory):
-    return run(tmp_path_factory, "async", True)
+    return run(tmp_path_factory, "async", "auto")
 
 
 def left(folder: Path, name: str, rank: int):
@@ -64,6 +69,11 @@ def agree(folder, name, schedule):
 @pytest.mark.parametrize("name", problems.METHODS)
 def test_a_forced_round_robin_equals_the_simulator(name, round_robin):
     agree(round_robin, name, "round-robin")
+
+
+@pytest.mark.parametrize("name", problems.METHODS)
+def test_moving_in_place_equals_the_simulator_too(name, in_place):
+    agree(in_place, name, "round-robin")
 
 
 @pytest.mark.parametrize("name", problems.METHODS)

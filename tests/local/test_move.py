@@ -7,6 +7,7 @@ from torch import nn
 
 import easgd
 from easgd.kernels import fused
+from easgd.worker import exchange
 
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
 
@@ -44,6 +45,7 @@ def trained(folder, method, make, monkeypatch, closure=False):
     folder.mkdir()
     for name, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1}.items():
         monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(exchange, "idle_cores", lambda workers: False)
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     model.unused = nn.Parameter(torch.ones(5))  # in the optimizer, without a gradient: no decay reaches it
@@ -68,6 +70,35 @@ def trained(folder, method, make, monkeypatch, closure=False):
     center = worker.center()
     worker.close()
     return {**dict(model.named_parameters()), **{f"center {name}": value for name, value in center.items()}}, len(moves)
+
+
+def test_with_idle_cores_the_exchange_is_hidden_instead(tmp_path, monkeypatch):
+    monkeypatch.setenv("EASGD_RUN", str(tmp_path))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setattr("easgd.worker.worker.GATHER_SECONDS", 0.0)
+    for idle, overlap, hides, moves in [
+        (True, "auto", True, False), (False, "auto", True, True),
+        (False, True, True, False), (False, False, False, False),
+    ]:  # fmt: skip
+        monkeypatch.setattr(exchange, "idle_cores", lambda workers, idle=idle: idle)
+        model = nn.Linear(2, 2)
+        worker = easgd.attach(model, torch.optim.SGD(model.parameters(), 0.1), easgd.EASGD(), overlap=overlap)
+        assert (worker.exchange.hides, worker.exchange.moves) == (hides, moves)
+        worker.close()
+
+
+def test_cores_are_idle_where_workers_with_their_threads_do_not_use_them_all(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    assert exchange.idle_cores(3)
+    assert not exchange.idle_cores(4)
+
+
+def test_overlap_is_checked():
+    model = nn.Linear(2, 2)
+    with pytest.raises(easgd.SettingError, match="overlap = maybe"):
+        easgd.attach(model, torch.optim.SGD(model.parameters(), 0.1), easgd.EASGD(), overlap="maybe")
 
 
 @pytest.mark.parametrize("closure", [False, True])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from torch import Tensor
 
-from easgd.center.control import CLOSING, GATE, LOCKS, TURNSTILE, VERSION, Control
+from easgd.center.control import LOCKS, VERSION, Control
+from easgd.center.gate import Gate
 from easgd.center.locks import RecordLocks
 from easgd.center.segment import Layout, Segment
 from easgd.methods import Slots
-
-POLL = 5e-4
 
 
 class Onlooker:
@@ -52,31 +50,10 @@ class Onlooker:
         """
         if (segment := self.segment) is None:
             return None
-        locks, end = RecordLocks.of(self.folder / LOCKS), time.monotonic() + patience
-        with locks.threads:
-            if not _take_by(locks, TURNSTILE, end):
-                return None
-            try:
-                segment.control.words[CLOSING] = 1  # new exchanges queue up at the turnstile
-                if not _take_by(locks, GATE, end):
-                    return None
-                try:
-                    return {name: slot.clone() for name, slot in segment.slots.items() if name != "sum"}
-                finally:
-                    locks.release(GATE)
-            finally:
-                segment.control.words[CLOSING] = 0
-                locks.release(TURNSTILE)
+        gate = Gate(RecordLocks.of(self.folder / LOCKS), segment.control.words)
+        with gate.closed(patience) as alone:
+            return {name: slot.clone() for name, slot in segment.slots.items() if name != "sum"} if alone else None
 
     def named(self, slots: Slots) -> dict[str, Tensor]:
         """What is measured of a snapshot, z where there is one, else x̃, under the model's names."""
         return self.layout.split(slots.get("average", slots["x"]))
-
-
-def _take_by(locks: RecordLocks, byte: int, end: float) -> bool:
-    """Take a lock if it is free before `end`."""
-    while not locks.try_take(byte):
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL)
-    return True

@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +19,16 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.center.apply import prepared, warm
-from easgd.center.control import (
-    ABSORBED,
-    APPLIED,
-    ARRIVED,
-    CLOSING,
-    CONTROL,
-    GATE,
-    INCARNATIONS,
-    JOINED,
-    LIVES,
-    LIVING,
-    LOCKS,
-    RING,
-    ROUND,
-    STATES,
-    STRIPE_VERSIONS,
-    STRIPES,
-    TURN,
-    TURNSTILE,
-    VERSION,
-    Control,
-)
+from easgd.center.control import CONTROL, LIVES, LIVING, LOCKS, STRIPE_VERSIONS, STRIPES, VERSION, Control
+from easgd.center.gate import Gate
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
+from easgd.center.rounds import POLL, Rounds
 from easgd.center.segment import Layout, Segment
 from easgd.errors import SettingError
 from easgd.kernels import fused
 from easgd.methods import Method
 
-POLL = 2e-4
 LIFE_SECONDS = 60.0
 _MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: record locks cannot tell
 
@@ -71,11 +50,12 @@ class SharedCenter:
         self.segment.check(repr(method), layout)
         warm(method)
         self._claim(LIFE_SECONDS)
+        self.gate = Gate(self.locks, self.words)
+        self.rounds = Rounds(self.segment, self.locks, self.gate, method, rank)
         self.locked_seconds = 0.0
         self.squares = 0.0
         self.moved = 0  # nothing crosses a network
         self.news: list[tuple[str, str]] = []
-        self._next_look = 0.0
         slots, count = self.segment.slots, self.segment.stripes
         stripes = [{name: slot[a:b] for name, slot in slots.items()} for a, b in self.segment.bounds]
         self._exchange = [prepared(method, stripe) for stripe in stripes]
@@ -199,7 +179,7 @@ class SharedCenter:
         """
         locks, words, total = self.locks, self.words, 0.0
         with locks.threads:
-            self._pass_gate()
+            self.locked_seconds += self.gate.enter()
             try:
                 for s in self._order:
                     self.locked_seconds += locks.take(STRIPES + s)
@@ -209,30 +189,12 @@ class SharedCenter:
                     finally:
                         locks.release(STRIPES + s)
             finally:
-                locks.release(GATE)
+                self.gate.leave()
         self.squares = total
-
-    def _pass_gate(self) -> None:
-        """Go inside the gate, which exchanges share; while a snapshot wants it empty, queue up behind it."""
-        if self.words[CLOSING]:
-            with self.locks.hold(TURNSTILE):
-                self.locked_seconds += self.locks.take(GATE, shared=True)
-        else:
-            self.locked_seconds += self.locks.take(GATE, shared=True)
-
-    @contextmanager
-    def _closed_gate(self) -> Iterator[None]:
-        """Keep new exchanges out while the gate empties, so that a snapshot cannot starve, then hold it."""
-        with self.locks.threads, self.locks.hold(TURNSTILE):
-            # Whoever is killed in here leaves the word set: exchanges then take one lock more, until the next snapshot.
-            self.words[CLOSING] = 1
-            with self.locks.hold(GATE):
-                self.words[CLOSING] = 0
-                yield
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all the center's vectors between two exchanges: none is half in it."""
-        with self._closed_gate():
+        with self.gate.closed():
             return {name: slot.clone() for name, slot in self.segment.slots.items() if name != "sum"}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -243,90 +205,22 @@ class SharedCenter:
     # turns and rounds ------------------------------------------------------------------------------------------
 
     def wait_turn(self, deadline: float) -> None:
-        """Round-robin: wait until it is this rank's turn; ranks that have left or died are passed over."""
-        end, words = time.monotonic() + deadline, self.words
-        while (holder := words[TURN] % words[RING]) != self.rank:
-            if words[STATES + holder] != JOINED:
-                with self.control.changing():
-                    if words[TURN] % words[RING] == holder:
-                        words[TURN] += 1
-                continue
-            self._bury_the_dead()
-            if time.monotonic() > end:
-                waits = f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it"
-                raise TimeoutError(f"{waits}; give attach a longer deadline")
-            time.sleep(POLL)
+        """Round-robin: wait until it is this rank's turn."""
+        self.rounds.wait_turn(deadline)
 
     def pass_turn(self) -> None:
         """Round-robin: the next worker may act."""
-        with self.control.changing():
-            self.words[TURN] += 1
+        self.rounds.pass_turn()
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
-        """Equations 3 and 4: every d from the same x̃, one update with their sum, a meeting that survives deaths."""
-        slots, method, mine = self.segment.slots, self.method, self.words[ROUND]
-        d = None
-        if message is not None and finite(message):
-            d = method.propose(slots, message, scale)
-            for s, (a, b) in enumerate(self.segment.bounds):
-                with self.locks.threads, self.locks.hold(STRIPES + s):
-                    slots["sum"][a:b] += d[a:b]
-        with self.control.changing():
-            self.words[ARRIVED + self.rank] = mine + 1
-            self.words[APPLIED] += d is not None
-        start = time.perf_counter()
-        self._meet(mine, deadline)
-        self.locked_seconds += time.perf_counter() - start
+        """Equations 3 and 4: every d from the same x̃, one update with their sum."""
+        slots = self.segment.slots
+        sound = message is not None and finite(message)
+        d = self.method.propose(slots, message, scale) if message is not None and sound else None
+        self.locked_seconds += self.rounds.exchange(d, deadline)
         if message is not None and d is None:
             return None
-        return d if method.answers_with == "difference" and d is not None else slots["x"].clone()
-
-    def _meet(self, mine: int, deadline: float) -> None:
-        """Wait until round `mine` is over; whoever sees that all living have arrived ends it."""
-        words, end = self.words, time.monotonic() + deadline
-        while words[ROUND] == mine:
-            with self.control.changing():
-                if words[ROUND] == mine and self.control.all_arrived():
-                    if words[APPLIED]:
-                        self._absorb_sum()
-                    words[APPLIED] = 0
-                    words[ROUND] += 1
-                    return
-            self._bury_the_dead()
-            if time.monotonic() > end:
-                waits = f"worker {self.rank}: round {mine} is not complete after {deadline:g} s"
-                raise TimeoutError(f"{waits}; give attach a longer deadline")
-            time.sleep(POLL)
-
-    def _absorb_sum(self) -> None:
-        """Update the center with the round's sum, stripe by stripe, inside the gate.
-
-        Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
-        part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
-        """
-        with self._closed_gate():
-            for s in range(self.words[ABSORBED], self.segment.stripes):
-                a, b = self.segment.bounds[s]
-                part = {name: slot[a:b] for name, slot in self.segment.slots.items()}
-                d = part["sum"].clone()
-                part["sum"].zero_()
-                self.method.update_(part, d, self.words[STRIPE_VERSIONS + s])
-                self.words[STRIPE_VERSIONS + s] += 1
-                self.words[ABSORBED] = s + 1
-            self.words[ABSORBED] = 0
-
-    def _bury_the_dead(self) -> None:
-        """While waiting for others, look now and then whether they live: a dead worker's life lock is open."""
-        if time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + 0.2
-        for rank in self.control.joined():
-            # The incarnation is read before the lock is tried, and buried before it is let go: a new one that enters
-            # in between is not the one that is meant.
-            incarnation = self.words[INCARNATIONS + rank]
-            if rank != self.rank and self.locks.try_take(LIVES + rank):
-                self.control.bury(rank, incarnation)
-                self.locks.release(LIVES + rank)
+        return d if self.method.answers_with == "difference" and d is not None else slots["x"].clone()
 
 
 def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int, int, int, int]]]:

@@ -14,9 +14,10 @@ from torch import nn
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.methods import Method
+from easgd.worker.exchange import Overlap, Policy
 from easgd.worker.place import Place
 from easgd.worker.tensors import check_optimizer
-from easgd.worker.worker import Buffers, Policy, Worker
+from easgd.worker.worker import Buffers, Worker
 
 
 def attach(
@@ -26,7 +27,7 @@ def attach(
     *,
     buffers: Buffers = "average",
     nonfinite: Policy = "skip",
-    overlap: bool = True,
+    overlap: Overlap = "auto",
     deadline: float = 600.0,
     seed: int = 0,
     curvature: float | None = None,
@@ -44,7 +45,8 @@ def attach(
             "local" leaves each worker its own, "recalibrate" measures them anew at the center (`Worker.center`).
         nonfinite: what becomes of a worker whose variable is not finite: "skip" its exchanges, "reset" it from the
             center, or "raise".
-        overlap: hide the exchange behind forward and backward; the numbers do not depend on it.
+        overlap: whether a background thread hides the exchange behind forward and backward; "auto" rather moves x and
+            x̃ in place where it can and the workers leave no core idle. The numbers do not depend on it.
         deadline: seconds to wait for a turn or a synchronous round before a named error.
         seed: of the order in which `shard` reads the data.
         curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
@@ -63,6 +65,8 @@ def attach(
     for what, value, known in (("buffers", buffers, Buffers), ("nonfinite", nonfinite, Policy)):
         if value not in known.__args__:  # type: ignore[attr-defined]
             raise unknown(f"policy {what}", str(value), known.__args__)  # type: ignore[attr-defined]
+    if overlap not in (True, False, "auto"):
+        raise refuse("overlap", overlap, 'it is True, False or "auto"', 'write overlap="auto"')
     check_optimizer(optimizer, method)
     place = Place.from_environment()
     place = replace(place, compression=compression or place.compression)
