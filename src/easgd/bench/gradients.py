@@ -76,7 +76,7 @@ REFERENCE = "plain loop, one thread"
 CASES: dict[str, Callable[[], Run]] = {
     REFERENCE: lambda: _loop(plain(), torch.contiguous_format),
     "channels_last images": lambda: _loop(plain(), torch.channels_last),
-    "… and pooling before ReLU": lambda: _loop(cifar(), torch.channels_last),
+    "… and easgd.models.cifar": lambda: _loop(cifar(), torch.channels_last),
     "… and freed memory kept": lambda: _kept(cifar()),
     "… behind the simulator": lambda: _simulated(1),
     "… with parallel=2": lambda: _simulated(2),

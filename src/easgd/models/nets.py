@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from easgd.models.convolution import Conv2d
 from easgd.models.notation import Layer, Shape, parse
+from easgd.models.pooling import MaxPoolReLU
 
 CIFAR = "(3,28)C(64,24)P(64,12)C(128,8)P(128,4)C(64,2)D(256,1)S(10,1)"
 IMAGENET = "(3,221)C(96,108)P(96,36)C(256,32)P(256,16)C(384,14)C(384,13)C(256,12)P(256,6)D(4096,1)D(4096,1)S(1000,1)"
@@ -96,7 +97,7 @@ def _modules(layer: Layer, following: Layer | None) -> list[nn.Module]:
             # In place is safe: neither convolution, pooling nor a linear layer needs its own output in backward.
             return [conv] if following is not None and following.kind == "P" else [conv, nn.ReLU(inplace=True)]
         case "P":
-            return [nn.MaxPool2d(layer.kernel, layer.stride), nn.ReLU(inplace=True)]
+            return [MaxPoolReLU(layer.kernel, layer.stride)]
         case _:
             linear = nn.Linear(layer.source.features, layer.target.channels)
             activation: list[nn.Module] = [] if layer.kind == "S" else [nn.ReLU(inplace=True)]
