@@ -362,8 +362,10 @@ def test_state_goes_on_where_it_was(tmp_path, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), second.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("idle", [True, False], ids=["hidden", "in place"])
 @pytest.mark.parametrize(("policy", "healed"), [("skip", False), ("reset", True)])
-def test_a_non_finite_worker_does_not_reach_the_center(run_folder, policy, healed):
+def test_a_non_finite_worker_does_not_reach_the_center(run_folder, policy, healed, idle, monkeypatch):
+    monkeypatch.setattr("easgd.worker.exchange.idle_cores", lambda workers: idle)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), nonfinite=policy)
@@ -383,10 +385,12 @@ def test_a_non_finite_worker_does_not_reach_the_center(run_folder, policy, heale
     assert records.count('"refused"') == (1 if healed else 4)
 
 
-def test_the_policy_raise(run_folder):
+@pytest.mark.parametrize("overlap", [False, "auto"])
+def test_the_policy_raise(run_folder, overlap, monkeypatch):
+    monkeypatch.setattr("easgd.worker.exchange.idle_cores", lambda workers: False)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), nonfinite="raise", overlap=False)
+    easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), nonfinite="raise", overlap=overlap)
     with torch.no_grad():
         model[0].weight[0, 0] = float("inf")
     with pytest.raises(easgd.NonFiniteError, match="worker 0, step 0"):

@@ -122,10 +122,14 @@ def test_a_move_is_both_ends_of_the_spring():
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30])
-def test_a_move_leaves_out_what_is_not_finite(poison):
+def test_a_move_ends_before_what_is_not_finite(poison):
     x, center = np.full(40_000, 3, np.float32), np.ones(40_000, np.float32)
     x[20_000] = poison
-    assert not np.isfinite(fused.move_(x, center, fused.f32(0.25), fused.f32(1)))
-    assert center[20_000] == 1
-    assert np.isfinite(center).all()
-    assert x[19_999] == 2.5
+    assert fused.move_(x, center, fused.f32(0.25), fused.f32(1)) == np.inf
+    # Elsewhere every element is before the exchange or after it, with its other end.
+    rest = np.arange(40_000) != 20_000
+    moved = center[rest] == 1.5
+    assert (x[rest] == np.where(moved, 2.5, 3)).all()
+    assert (center[rest] == np.where(moved, 1.5, 1)).all()
+    assert 10_000 < moved.sum() <= 20_000
+    assert (center[20_000:] == 1).all()

@@ -8,6 +8,7 @@ wait, so that it sees whole exchanges only.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
 from easgd.center.rounds import POLL, Rounds
 from easgd.center.segment import Layout, Segment
-from easgd.errors import SettingError
+from easgd.errors import NonFiniteError, SettingError
 from easgd.kernels import fused
 from easgd.methods import Method
 
@@ -145,15 +146,9 @@ class SharedCenter:
     def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
         """A whole elastic exchange in one pass, on x where it lies: d = α(x − x̃); x −= gain·d; x̃ += d.
 
-        The parts are x's tensors, each with its gain. False: x was not finite, and nothing has changed.
+        The parts are x's tensors, each with its gain. False: x was not finite, and from there on nothing has changed.
+        What came before has been exchanged, both ends of it: a check ahead would be one more pass over memory.
         """
-        if not all(finite(part) for part, _ in parts):
-            return False
-        self.apply_move(parts, scale)
-        return True
-
-    def apply_move(self, parts: list[tuple[Tensor, float]], scale: float) -> None:
-        """`move` for an x that is known to be finite."""
         rate, pieces = fused.f32(scale), [(part.numpy(), fused.f32(gain)) for part, gain in parts]
         if self._cuts is None:
             self._cuts = cut([len(piece) for piece, _ in pieces], self.segment.bounds)
@@ -164,9 +159,15 @@ class SharedCenter:
             for which, start, end, at in cuts[s]:
                 piece, gain = pieces[which]
                 total += fused.move_(piece[start:end], center[at : at + end - start], rate, gain)
+                if total == math.inf:
+                    raise NonFiniteError("it is not finite")
             return total
 
-        self._each(stripe)
+        try:
+            self._each(stripe)
+        except NonFiniteError:
+            return False
+        return True
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer."""

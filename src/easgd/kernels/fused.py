@@ -3,9 +3,9 @@
 An exchange reads a message and the center and writes both: the answer takes the message's place. That is four streams,
 and memory is what bounds it; as torch expressions the same work takes three to ten passes.
 
-A difference that is not finite is kept in the answer but not added. The sum of squares that an elastic exchange returns
-gives the distance to the center without another pass. Every loop does the same operations in the same order as the
-functions of `easgd.kernels.plain`.
+A difference that is not finite is kept in the answer but not added, and ends a move in place. The sum of squares that
+an elastic exchange returns gives the distance to the center without another pass. Every loop does the same operations
+in the same order as the functions of `easgd.kernels.plain`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ f32 = np.float32
 _LARGEST = np.float32(np.finfo(np.float32).max)
 _ZERO = np.float32(0)
 _BLOCK = 16384  # a sum of float32 over a block is exact enough; blocks are added in float64
+_CACHED = 4096  # two blocks of this size fit into the smallest cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,24 +65,37 @@ def elastic_(x: Vector, center: Vector, rate: np.float32) -> float:
 
 
 @_jit_sum
-def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> np.float32:
+def _squares(x: Vector, center: Vector, rate: np.float32) -> np.float32:
     total = _ZERO
     for i in range(x.size):
         d = (x[i] - center[i]) * rate
-        q = d * d
-        d = d if q <= _LARGEST else _ZERO
-        x[i] -= gain * d
-        center[i] += d
-        total += q
+        total += d * d
     return total
 
 
 @_jit
+def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> None:
+    for i in range(x.size):
+        d = (x[i] - center[i]) * rate
+        x[i] -= gain * d
+        center[i] += d
+
+
+@_jit
 def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> float:
-    """Both ends of the spring at once: d = rate·(x − center); x −= gain·d; center += d. Returns Σd²."""
+    """Both ends of the spring at once: d = rate·(x − center); x −= gain·d; center += d. Returns Σd².
+
+    If Σd² is not finite, so is a d, or it is beyond 1e19; its block of elements and all after it are as they were. The
+    blocks are small: looked at first and moved then, they come from memory once.
+    """
     total = 0.0
-    for i in range(0, x.size, _BLOCK):
-        total += float(_move_block_(x[i : i + _BLOCK], center[i : i + _BLOCK], rate, gain))
+    for i in range(0, x.size, _CACHED):
+        mine, shared = x[i : i + _CACHED], center[i : i + _CACHED]
+        part = _squares(mine, shared, rate)
+        if not part <= _LARGEST:
+            return np.inf
+        _move_block_(mine, shared, rate, gain)
+        total += float(part)
     return total
 
 
