@@ -133,3 +133,22 @@ def test_a_move_ends_before_what_is_not_finite(poison):
     assert (center[rest] == np.where(moved, 1.5, 1)).all()
     assert 10_000 < moved.sum() <= 20_000
     assert (center[20_000:] == 1).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 4096, 5000, 6143])
+def test_a_move_of_any_length(size):
+    generator = np.random.default_rng(size)
+    x, center = (generator.standard_normal(size).astype(np.float32) for _ in range(2))
+    d = (x.astype(np.float64) - center) * 0.3
+    mine, shared = x.copy(), center.copy()
+    assert fused.move_(mine, shared, fused.f32(0.3), fused.f32(1.25)) == pytest.approx((d * d).sum(), rel=1e-5)
+    np.testing.assert_allclose(mine, x - 1.25 * d, atol=1e-6)
+    np.testing.assert_allclose(shared, center + d, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", [0, 2047, 2048, 4999])
+def test_a_move_stops_at_its_own_block(place):
+    x, center = np.full(5000, 3, np.float32), np.ones(5000, np.float32)
+    x[place] = np.nan
+    assert fused.move_(x, center, fused.f32(0.25), fused.f32(1)) == np.inf
+    assert (center == 1.5).sum() == place // 2048 * 2048

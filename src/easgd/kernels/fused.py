@@ -22,7 +22,7 @@ f32 = np.float32
 _LARGEST = np.float32(np.finfo(np.float32).max)
 _ZERO = np.float32(0)
 _BLOCK = 16384  # a sum of float32 over a block is exact enough; blocks are added in float64
-_CACHED = 4096  # two blocks of this size fit into the smallest cache
+_AHEAD = 2048  # two blocks of two vectors fit into the smallest cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,6 +73,20 @@ def _squares(x: Vector, center: Vector, rate: np.float32) -> np.float32:
     return total
 
 
+@_jit_sum
+def _move_and_look_(
+    x: Vector, center: Vector, next_x: Vector, next_center: Vector, rate: np.float32, gain: np.float32
+) -> np.float32:
+    total = _ZERO
+    for i in range(x.size):
+        ahead = (next_x[i] - next_center[i]) * rate
+        total += ahead * ahead
+        d = (x[i] - center[i]) * rate
+        x[i] -= gain * d
+        center[i] += d
+    return total
+
+
 @_jit
 def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> None:
     for i in range(x.size):
@@ -85,18 +99,22 @@ def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) 
 def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> float:
     """Both ends of the spring at once: d = rate·(x − center); x −= gain·d; center += d. Returns Σd².
 
-    If Σd² is not finite, so is a d, or it is beyond 1e19; its block of elements and all after it are as they were. The
-    blocks are small: looked at first and moved then, they come from memory once.
+    If Σd² is not finite, so is a d, or it is beyond 1e19; its block of elements and all after it are as they were.
+    While one block is moved the next is looked at, so that memory is never waited for and is read once.
     """
-    total = 0.0
-    for i in range(0, x.size, _CACHED):
-        mine, shared = x[i : i + _CACHED], center[i : i + _CACHED]
-        part = _squares(mine, shared, rate)
-        if not part <= _LARGEST:
-            return np.inf
-        _move_block_(mine, shared, rate, gain)
+    total, i, part = 0.0, 0, _squares(x[:_AHEAD], center[:_AHEAD], rate)
+    while part <= _LARGEST:
         total += float(part)
-    return total
+        j, k = i + _AHEAD, i + 2 * _AHEAD
+        if k <= x.size:
+            part = _move_and_look_(x[i:j], center[i:j], x[j:k], center[j:k], rate, gain)
+        else:
+            _move_block_(x[i:j], center[i:j], rate, gain)
+            if j >= x.size:
+                return total
+            part = _squares(x[j:], center[j:], rate)
+        i = j
+    return np.inf
 
 
 @_jit_sum
