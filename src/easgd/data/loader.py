@@ -120,7 +120,7 @@ class Loader:
         self.close()
 
 
-def evaluation(file: ImageFile, crop: int | None = None, batch: int = 500, limit: int | None = None) -> Iterator[Batch]:
+def evaluation(file: ImageFile, crop: int | None = None, batch: int = 200, limit: int | None = None) -> Iterator[Batch]:
     """Yield the center crops of a data set once, in order; the last batch may be short."""
     check_crop(file, crop)
     count = len(file) if limit is None else min(limit, len(file))
