@@ -15,7 +15,7 @@ import easgd
 from easgd.cli import main
 from easgd.cli.compare import split
 from easgd.training.compare import Comparison, default_jobs, plan
-from easgd.training.compare_view import Quiet, clock
+from easgd.training.compare_view import CompareView, clock
 from easgd.training.folder import RunFolder
 from easgd.training.jobs import Job
 from easgd.training.sweep import make_sweep
@@ -169,7 +169,7 @@ def test_real_workers_run_one_at_a_time():
 def test_the_remaining_time_is_judged_by_what_was_seen(tmp_path):
     config = make_sweep(SMALL).configs[0]
     jobs = [Job(config, tmp_path / str(i)) for i in range(4)]
-    comparison = Comparison(jobs, tmp_path, 2, Quiet())
+    comparison = Comparison(jobs, tmp_path, 2, CompareView())
     assert comparison.remaining() is None
     # one took 10 s; one stands at a half after 5 s of the same pace; two wait: (5 + 20)/2 s
     jobs[0].state, jobs[0].progress, jobs[0].began, jobs[0].seconds = "finished", 1.0, 1.0, 10.0

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from easgd.engines.local.process import Lifeline
 from easgd.errors import SettingError, refuse
-from easgd.training.compare_view import CompareView, Quiet
+from easgd.signals import taken
+from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, check_free, write_json
 from easgd.training.jobs import Job, Lines, Process
@@ -61,7 +59,7 @@ def carry_out(grid: Sweep, out: Path, *, jobs: int | None = None, view: CompareV
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise refuse("out", out, why, "choose a folder that can be written") from error
-    Comparison(planned, out, at_once, view or Quiet()).run()
+    Comparison(planned, out, at_once, view or CompareView()).run()
     return planned
 
 
@@ -82,13 +80,13 @@ def plan(grid: Sweep, out: Path) -> list[Job]:
             existing[_key(Config.load(file))] = file.parent
         except SettingError:
             continue  # not ours to judge; its name is taken, that is all
-    taken = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    used = {path.name for path in out.iterdir()} if out.is_dir() else set()
     planned = []
     for config in grid.configs:
         path = existing.get(_key(config))
         if path is None:
-            path = out / _free_name(config, taken)
-            taken.add(path.name)
+            path = out / _free_name(config, used)
+            used.add(path.name)
         done = RunFolder(path).status.get("state") == "finished" and (path / "config.json").exists()
         planned.append(Job(config, path, "kept" if done else "waiting", progress=1.0 if done else 0.0))
     return planned
@@ -98,11 +96,11 @@ def _key(config: Config) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in config.as_dict().items() if name not in IRRELEVANT)
 
 
-def _free_name(config: Config, taken: set[str]) -> str:
+def _free_name(config: Config, used: set[str]) -> str:
     """Return a readable name: method, p, τ, η, seed."""
     name = f"{config.method}-p{config.workers}-t{config.period}-lr{config.lr:g}-s{config.seed}"
     number = 1
-    while (found := name if number == 1 else f"{name}-{number}") in taken:
+    while (found := name if number == 1 else f"{name}-{number}") in used:
         number += 1
     return found
 
@@ -123,7 +121,7 @@ class Comparison:
         lifeline = Lifeline()
         try:
             self.view.begin(self.jobs, self.at_once)
-            with self._stopping():
+            with taken(self._ask):
                 while self.running or (self.waiting and not self.stopped):
                     while self.waiting and not self.stopped and len(self.running) < self.at_once:
                         job = self.waiting.pop(0)
@@ -162,23 +160,10 @@ class Comparison:
         now = [(job.expected() or usual) * (1 - job.progress) for job in self.running]
         return max([*now, (sum(now) + usual * len(self.waiting)) / self.at_once], default=0.0)
 
-    @contextmanager
-    def _stopping(self) -> Iterator[None]:
+    def _ask(self, number: int, frame: Any) -> None:
         """The first Ctrl-C or SIGTERM lets every run save itself; the second ends them at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def ask(number: int, frame: Any) -> None:
-            self.stopped += 1
-            for process in list(self.running.values()):
-                process.interrupt() if self.stopped == 1 else process.kill()
-            if self.stopped == 1:
-                self.view.note("stopping: the runs save themselves; Ctrl-C again ends them at once")
-
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
+        self.stopped += 1
+        for process in list(self.running.values()):
+            process.interrupt() if self.stopped == 1 else process.kill()
+        if self.stopped == 1:
+            self.view.note("stopping: the runs save themselves; Ctrl-C again ends them at once")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from easgd.training.jobs import Job
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 ENDED = ("kept", "finished", "failed", "interrupted")
 
 
-class CompareView(Protocol):
-    """What a comparison tells its onlooker."""
+class CompareView:
+    """What a comparison tells its onlooker; this one shows nothing."""
 
     def begin(self, jobs: Sequence[Job], at_once: int) -> None:
         """It begins or goes on."""
@@ -40,32 +40,7 @@ class CompareView(Protocol):
         """All is over."""
 
 
-class Quiet:
-    """Nothing to see."""
-
-    def begin(self, jobs: Sequence[Job], at_once: int) -> None:
-        """Nothing."""
-
-    def started(self, job: Job) -> None:
-        """Nothing."""
-
-    def progressed(self, job: Job) -> None:
-        """Nothing."""
-
-    def ended(self, job: Job) -> None:
-        """Nothing."""
-
-    def remaining(self, seconds: float | None) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def end(self, jobs: Sequence[Job]) -> None:
-        """Nothing."""
-
-
-class Lines(Quiet):
+class Lines(CompareView):
     """A line when a run begins and ends, with the time that is left."""
 
     def __init__(self) -> None:
@@ -96,7 +71,7 @@ class Lines(Quiet):
         print(text, flush=True)
 
 
-class Bars(Quiet):
+class Bars(CompareView):
     """One bar per running job under one for the whole."""
 
     def __init__(self) -> None:
@@ -158,7 +133,7 @@ class Bars(Quiet):
         self._bars.stop()
 
 
-def choose(plain: bool = False) -> Any:
+def choose(plain: bool = False) -> CompareView:
     """The view that fits: bars in a terminal, else lines."""
     return Lines() if plain or not sys.stdout.isatty() else Bars()
 

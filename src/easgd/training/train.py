@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 
+from easgd.signals import Handler, taken
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, check_free, default_folder, write_model
 from easgd.training.run import Run
@@ -99,7 +96,7 @@ def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) 
         if resumed:
             runner.load()
         view.begin(config, str(folder.path))
-        with _stopping(runner):
+        with taken(_asker(runner)):
             state, reason = runner.run()
         if (center := runner.center()) is not None:
             write_model(folder.model, center)
@@ -113,21 +110,12 @@ def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) 
     return Run(folder.path)
 
 
-@contextmanager
-def _stopping(runner: Runner) -> Iterator[None]:
+def _asker(runner: Runner) -> Handler:
     """The first Ctrl-C or SIGTERM asks the run to save itself and end; the second ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def ask(number: int, frame: Any) -> None:
         if runner.stop_requested:
             raise KeyboardInterrupt
         runner.stop_requested = True
 
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+    return ask

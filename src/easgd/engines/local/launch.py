@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import selectors
 import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import FrameType
 
 from easgd.center.control import origin
@@ -27,6 +25,7 @@ from easgd.engines.local.process import Lifeline, WorkerProcess, describe_exit
 from easgd.engines.local.ranks import Ranks
 from easgd.engines.local.rundir import JoinedRun, Run
 from easgd.engines.local.undertaker import Undertaker
+from easgd.signals import taken
 
 _TURN = 0.1
 _SWEEP = 0.5
@@ -85,7 +84,7 @@ class Launcher:
         )  # fmt: skip
         self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
         self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
-        with self._signals():
+        with taken(self._pressed, signal.SIGHUP):
             try:
                 self._start_all()
                 while self._living:
@@ -172,22 +171,6 @@ class Launcher:
             say(f"joined worker {rank} died with its launcher; {self._others()}")
 
     # stopping ------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP; outside the main thread Python leaves them to others."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        taken = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else: nohup
-            taken.append(signal.SIGHUP)
-        before = {s: signal.signal(s, self._pressed) for s in taken}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
         """Note a signal; the second kills from here: a terminal that does not read may be holding up the loop."""

@@ -16,10 +16,9 @@ import os
 import secrets
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from easgd.engines.ray.host import Host
 from easgd.engines.ray.keeper import Keeper, Onlooker
 from easgd.engines.ray.seat import Seat
 from easgd.engines.ray.settings import Settings
+from easgd.signals import taken
 
 TURN, SWEEP, CALL_SECONDS = 0.1, 1.0, 30.0
 BAD_INPUT = 2
@@ -79,7 +79,7 @@ class RayLauncher:
 
     def run(self) -> int:
         """Start everything, stay until all workers have ended, return the exit code."""
-        with self._signals():
+        with taken(self._pressed, signal.SIGHUP):
             try:
                 self._start_all()
                 while self._living:
@@ -273,19 +273,6 @@ class RayLauncher:
                     ray.get(self.desk.bury.remote(rank, incarnation), timeout=CALL_SECONDS)
 
     # stopping ------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP; outside the main thread Python leaves them to others."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {s: signal.signal(s, self._pressed) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
 
     def _pressed(self, number: int, frame: Any) -> None:
         self._presses += 1
