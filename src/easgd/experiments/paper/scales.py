@@ -94,13 +94,14 @@ SCALES = {
     ),
     "laptop": Scale(
         "laptop",
-        "CIFAR-10 and the paper's 7-layer network, one seed, the largest learning rate of the paper's grid only, "
-        "shorter virtual times, runs end at 20 % test error",
+        "CIFAR-10 and the paper's 7-layer network, one seed, one learning rate of the paper's grid (the largest; the "
+        "middle one for EAMSGD), shorter virtual times, runs end at 20 % test error",
         data="cifar10",
         network="cifar",
         seeds=(0,),
-        rates={method: rates[:1] for method, rates in CIFAR_GRID.items()},
-        seconds={1: 420.0, 4: 130.0, 8: 80.0, 16: 45.0},
+        # EAMSGD's largest rate scatters the workers for longer than there is time: their center follows late.
+        rates={method: rates[:1] for method, rates in CIFAR_GRID.items()} | {"eamsgd": CIFAR_GRID["eamsgd"][1:2]},
+        seconds={1: 480.0, 4: 160.0, 8: 80.0, 16: 90.0},
         short={4: 60.0, 8: 45.0, 16: 30.0},
         every={1: 10.0, 4: 3.0, 8: 2.0, 16: 1.0},
         target=0.20,
