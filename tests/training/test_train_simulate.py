@@ -109,6 +109,17 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, easgd):
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
+def test_a_run_that_goes_on_stays_the_same_run(tmp_path):
+    easgd.train({**SMALL, "steps": 4}, tmp_path / "a")
+    before = (tmp_path / "a" / "config.json").read_bytes()
+    kept = easgd.Run(tmp_path / "a").config.lr
+    with pytest.raises(easgd.SettingError, match=r"lr = 9.0: a run that goes on keeps .*; leave it away; steps, "):
+        easgd.resume(tmp_path / "a", lr=9.0)
+    assert (tmp_path / "a" / "config.json").read_bytes() == before
+    easgd.resume(tmp_path / "a", lr=kept, steps=6)
+    assert easgd.Run(tmp_path / "a").config.steps == 6
+
+
 def test_a_longer_budget_goes_on_where_the_run_ended(tmp_path):
     easgd.train({**SMALL, "steps": 30, "evaluate_every": 0.5}, tmp_path / "a")
     easgd.resume(tmp_path / "a", steps=60)

@@ -7,12 +7,16 @@ from typing import Any, Protocol
 
 import torch
 
+from easgd.errors import refuse
 from easgd.signals import Handler, taken
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, check_free, default_folder, write_model
 from easgd.training.run import Run
 from easgd.training.task import Task
 from easgd.training.view import Silent, View
+
+ANEW = ("steps", "epochs", "seconds", "target", "evaluate", "checkpoint_every", "parallel", "restarts")
+"""What a run that goes on may be told anew."""
 
 
 class Runner(Protocol):
@@ -68,10 +72,15 @@ def train(
 def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings: Any) -> Run:
     """Go on with a run that was interrupted or killed, from its newest checkpoint.
 
-    Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may be given anew, to train longer.
+    Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may be given anew, to train longer; so may those
+    that change no number of the training. Others would make it another run.
     """
     folder = RunFolder(run)
     config = folder.config()
+    for name, value in settings.items():
+        if name not in ANEW and value != getattr(config, name, None):
+            remedy = f"leave it away; {', '.join(ANEW)} may be given anew"
+            raise refuse(name, value, f"a run that goes on keeps {getattr(config, name, None)}", remedy)
     if settings:
         config = Config.from_dict({**config.as_dict(), **settings}).resolved()
         folder.write_config(config)
