@@ -107,7 +107,7 @@ def test_a_level_that_only_the_parallel_method_was_watched_for_has_no_ratio(tmp_
     write_run(tmp_path / "many", (0.9, 0.5, 0.5), method="eamsgd", workers=16)
     axes = Figure().subplots()
     drawing._speedup_bars(axes, build([tmp_path], [0.1]), beside_paper=False)
-    assert [text.get_text() for text in axes.texts] == ["no ratio", "never"]
+    assert [text.get_text() for text in axes.texts] == ["no ratio", "not reached"]
 
 
 def test_zoom_shows_the_second_half_up_to_twice_the_best():

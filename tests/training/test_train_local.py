@@ -81,7 +81,7 @@ def same(a, b):
 
 
 def test_the_whole_run_is_killed_and_goes_on_from_its_saved_clocks(tmp_path, easgd):
-    settings = {**SMALL, "steps": 3000, "checkpoint_every": 0.3, "evaluate": "after"}
+    settings = {**SMALL, "steps": 100_000, "checkpoint_every": 0.3, "evaluate": "after"}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: len(Checkpoints(folder.checkpoints).whole()) == 2, process)
@@ -114,12 +114,12 @@ def alive(pid):
 
 
 def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
-    settings = {**SMALL, "workers": 3, "steps": 1500, "evaluate": "after", "checkpoint_every": 0.3}
-    process = easgd("train", *flags(settings), "--out", "run", "--plain")
-    folder = RunFolder(tmp_path / "run")
-    wait_for(lambda: Checkpoints(folder.checkpoints).whole(), process)
     import os
 
+    settings = {**SMALL, "workers": 3, "steps": 1_000_000, "seconds": 6, "evaluate": "after", "checkpoint_every": 0.3}
+    process = easgd("train", *flags(settings), "--out", "run", "--plain")
+    folder = RunFolder(tmp_path / "run")
+    wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
     os.kill(children(process.pid)[1], signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err

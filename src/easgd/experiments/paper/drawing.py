@@ -191,7 +191,7 @@ def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
         axes.bar(at, heights, 0.92 * width, color=colour, label=f"to {100 * level:.3g} %")
         for x, line, gain in zip(at, parallel, gains, strict=True):
             # Without a speed-up it was never there, or it was, later than MSGD was watched: no ratio is known.
-            missing = "never" if math.isinf(time_to(line.choice, level)) else "no ratio"
+            missing = "not reached" if math.isinf(time_to(line.choice, level)) else "no ratio"
             text, y = (str(gain).replace(" ", ""), gain.factor) if gain else (missing, 0.0)
             axes.annotate(text, (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=7, rotation=90)
     if beside_paper and paper_p in workers:
