@@ -43,7 +43,7 @@ def alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or before it was read
         return False
 
 
