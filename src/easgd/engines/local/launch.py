@@ -77,14 +77,14 @@ class Launcher:
 
     def run(self) -> int:
         """Start the workers, stay until all have ended, return the exit code."""
-        if not self.joins:
-            prepare(self.directory.out, resumed=self.resumed)
-        self._book = Book(
-            self.directory.out, lambda: origin(self.directory.path) or self.directory.description.origin
-        )  # fmt: skip
-        self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
-        self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
         with taken(self._pressed, signal.SIGHUP):
+            if not self.joins:
+                prepare(self.directory.out, resumed=self.resumed)
+            self._book = Book(
+                self.directory.out, lambda: origin(self.directory.path) or self.directory.description.origin
+            )  # fmt: skip
+            self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
+            self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
             try:
                 self._start_all()
                 while self._living:
