@@ -152,3 +152,14 @@ def test_a_move_stops_at_its_own_block(place):
     x[place] = np.nan
     assert fused.move_(x, center, fused.f32(0.25), fused.f32(1)) == np.inf
     assert (center == 1.5).sum() == place // 2048 * 2048
+
+
+def test_a_move_has_the_same_bits_wherever_its_blocks_begin():
+    generator = np.random.default_rng(1)
+    x, center = (generator.standard_normal(9000).astype(np.float32) for _ in range(2))
+    whole = x.copy(), center.copy()
+    fused.move_(*whole, fused.f32(0.3), fused.f32(1.1))
+    for a, b in ((0, 1000), (1000, 7500), (7500, 9000)):
+        fused.move_(x[a:b], center[a:b], fused.f32(0.3), fused.f32(1.1))
+    assert np.array_equal(whole[0], x)
+    assert np.array_equal(whole[1], center)

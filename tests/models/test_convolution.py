@@ -6,7 +6,7 @@ import torch.nn.functional as fn
 from torch import nn
 
 from easgd.models import cifar
-from easgd.models.convolution import Conv2d, transformed, worth
+from easgd.models.convolution import Conv2d, _matrices, transformed, worth
 
 
 def problem(n, r, inputs=3, outputs=4, images=5):
@@ -81,3 +81,30 @@ def test_other_precisions_are_left_to_torch(monkeypatch):
         assert layer(x).dtype == torch.bfloat16
     with pytest.raises(RuntimeError, match="channels"):
         layer(x[:, :3])
+
+
+def test_a_first_use_without_gradients_does_not_spoil_later_ones():
+    _matrices.cache_clear()
+    layer, x = Conv2d(64, 64, 5), torch.randn(2, 64, 12, 12)
+    with torch.inference_mode(), torch.device("meta"):
+        layer(x)
+    layer(x).sum().backward()
+    assert layer.weight.grad.abs().sum() > 0
+
+
+def test_the_papers_net_is_a_function_for_torch_func():
+    """Its gradient along itself, forward over backward, is what two backward passes give."""
+    net = cifar().eval()
+    x, labels = torch.rand(3, 3, 28, 28, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 2, 3])
+    point = {name: p.detach() for name, p in net.named_parameters()}
+
+    def gradient(p):
+        return torch.func.grad(lambda q: fn.cross_entropy(torch.func.functional_call(net, q, (x,)), labels))(p)
+
+    _, ours = torch.func.jvp(gradient, (point,), (point,))
+    params = list(net.parameters())
+    first = torch.autograd.grad(fn.cross_entropy(net(x), labels), params, create_graph=True)
+    along = sum((g * p.detach()).sum() for g, p in zip(first, params, strict=True))
+    theirs = torch.autograd.grad(along, params)
+    for name, other in zip(point, theirs, strict=True):
+        torch.testing.assert_close(ours[name], other, rtol=1e-3, atol=1e-7)

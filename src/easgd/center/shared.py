@@ -215,9 +215,9 @@ class SharedCenter:
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         """Equations 3 and 4: every d from the same x̃, one update with their sum."""
-        slots = self.segment.slots
-        sound = message is not None and finite(message)
-        d = self.method.propose(slots, message, scale) if message is not None and sound else None
+        slots, d = self.segment.slots, None
+        if message is not None and finite(message):
+            d = self.method.propose(slots, message, scale)
         self.locked_seconds += self.rounds.exchange(d, deadline)
         if message is not None and d is None:
             return None

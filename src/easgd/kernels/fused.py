@@ -75,24 +75,24 @@ def _squares(x: Vector, center: Vector, rate: np.float32) -> np.float32:
 
 @_jit_sum
 def _move_and_look_(
-    x: Vector, center: Vector, next_x: Vector, next_center: Vector, rate: np.float32, gain: np.float32
+    x: Vector, center: Vector, next_x: Vector, next_center: Vector, rate: np.float32, pull: np.float32
 ) -> np.float32:
     total = _ZERO
     for i in range(x.size):
         ahead = (next_x[i] - next_center[i]) * rate
         total += ahead * ahead
-        d = (x[i] - center[i]) * rate
-        x[i] -= gain * d
-        center[i] += d
+        apart = x[i] - center[i]
+        x[i] -= apart * pull
+        center[i] += apart * rate
     return total
 
 
 @_jit
-def _move_block_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> None:
+def _move_block_(x: Vector, center: Vector, rate: np.float32, pull: np.float32) -> None:
     for i in range(x.size):
-        d = (x[i] - center[i]) * rate
-        x[i] -= gain * d
-        center[i] += d
+        apart = x[i] - center[i]
+        x[i] -= apart * pull
+        center[i] += apart * rate
 
 
 @_jit
@@ -102,14 +102,16 @@ def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> floa
     If Σd² is not finite, so is a d, or it is beyond 1e19; its block of elements and all after it are as they were.
     While one block is moved the next is looked at, so that memory is never waited for and is read once.
     """
+    # One product per element and end: of two, the compiler may take either first where sums may be taken in any order.
+    pull = gain * rate
     total, i, part = 0.0, 0, _squares(x[:_AHEAD], center[:_AHEAD], rate)
     while part <= _LARGEST:
         total += float(part)
         j, k = i + _AHEAD, i + 2 * _AHEAD
         if k <= x.size:
-            part = _move_and_look_(x[i:j], center[i:j], x[j:k], center[j:k], rate, gain)
+            part = _move_and_look_(x[i:j], center[i:j], x[j:k], center[j:k], rate, pull)
         else:
-            _move_block_(x[i:j], center[i:j], rate, gain)
+            _move_block_(x[i:j], center[i:j], rate, pull)
             if j >= x.size:
                 return total
             part = _squares(x[j:], center[j:], rate)

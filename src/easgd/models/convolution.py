@@ -9,7 +9,7 @@ the end; a complex product takes three real ones, so all is real:
 Images take the transform along both sides, and ∘ becomes a product of matrices over channels, k² of them. The paper's
 second CIFAR layer, 5×5 weights on 12×12 points, needs 289 multiplications instead of 1600 for each pair of channels;
 with all transforms, a quarter of the arithmetic. It is the same function with smaller rounding errors: transforms are
-nearly orthogonal, which the faster Winograd forms are not.
+nearly orthogonal, which Winograd's are not.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+
+Matrix = npt.NDArray[np.floating]
 
 LONGEST = 16
 """Points on a side: beyond it the transformed images outgrow the caches."""
@@ -30,7 +34,7 @@ class Conv2d(nn.Conv2d):
     """`torch.nn.Conv2d`, by transforms where that is worth it: float32 on a CPU, stride 1, no padding."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolved images, in channels_last memory."""
+        """Return the convolved images."""
         plain = self.stride == (1, 1) and self.padding == (0, 0) and self.dilation == (1, 1) and self.groups == 1
         fits = x.dim() == 4 and x.shape[1] == self.in_channels
         square = fits and x.shape[2] == x.shape[3] and self.kernel_size[0] == self.kernel_size[1]
@@ -53,10 +57,10 @@ def worth(n: int, outputs: int, inputs: int, r: int) -> bool:
 
 
 def transformed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Valid convolution (correlation, as everywhere in deep learning) of square images with square weights."""
+    """Valid convolution (correlation, as everywhere in deep learning) of square images, in channels_last memory."""
     images, inputs, n, _ = x.shape
     outputs, r = weight.shape[0], weight.shape[2]
-    A, B, G = _matrices(n, r)
+    A, B, G = map(torch.from_numpy, _matrices(n, r))
     m, k = A.shape
     # Sides first, so that every transform is a product with one matrix and the channels' products need no copy.
     X = _both(B, x.permute(2, 3, 0, 1).contiguous()).view(k * k, images, inputs)
@@ -74,15 +78,18 @@ def _both(matrix: Tensor, lines: Tensor) -> Tensor:
 
 
 @functools.cache
-def _matrices(n: int, r: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A, B, G of y = A((G w) ∘ (B x)), yᵢ = Σⱼ wⱼ xᵢ₊ⱼ: the transform, and the three-product rule, as real matrices."""
+def _matrices(n: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """A, B, G of y = A((G w) ∘ (B x)), yᵢ = Σⱼ wⱼ xᵢ₊ⱼ: the transform, and the three-product rule, as real matrices.
+
+    Kept as arrays: a tensor made under `torch.inference_mode` or on another default device could not be used again.
+    """
     m = n - r + 1
-    A: list[Tensor] = []
-    B: list[Tensor] = []
-    G: list[Tensor] = []
+    A: list[Matrix] = []
+    B: list[Matrix] = []
+    G: list[Matrix] = []
     for frequency in range(n // 2 + 1):
-        angle = 2 * math.pi * frequency * torch.arange(n, dtype=torch.float64) / n
-        c, s = angle.cos(), angle.sin()
+        angle = 2 * math.pi * frequency * np.arange(n) / n
+        c, s = np.cos(angle), np.sin(angle)
         if 2 * frequency % n == 0:  # real
             A += [c[:m] / n]
             B += [c]
@@ -92,4 +99,4 @@ def _matrices(n: int, r: int) -> tuple[Tensor, Tensor, Tensor]:
         B += [c, s, c - s]
         G += [c[:r], s[:r], (c + s)[:r]]
         A += [2 / n * (c + s)[:m], 2 / n * (c - s)[:m], -2 / n * s[:m]]
-    return torch.stack(A, 1).float(), torch.stack(B).float(), torch.stack(G).float()
+    return np.stack(A, 1).astype(np.float32), np.stack(B).astype(np.float32), np.stack(G).astype(np.float32)

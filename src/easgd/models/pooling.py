@@ -33,7 +33,7 @@ class MaxPoolReLU(nn.Module):
         windows = self.kernel == self.stride == 2 and x.dim() == 4 and x.shape[2] % 2 == x.shape[3] % 2 == 0
         here = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
         if windows and here and x.is_contiguous(memory_format=torch.channels_last):
-            pooled: Tensor = _OnePass.apply(x)  # type: ignore[no-untyped-call]
+            pooled: Tensor = _OnePass.apply(x)[0]  # type: ignore[no-untyped-call]
             return pooled
         return functional.relu(functional.max_pool2d(x, self.kernel, self.stride))
 
@@ -44,17 +44,28 @@ class MaxPoolReLU(nn.Module):
 
 class _OnePass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         points = x.detach().permute(0, 2, 3, 1)
         images, height, width, channels = points.shape
         pooled = x.new_empty(images, height // 2, width // 2, channels)
         codes = torch.empty(pooled.shape, dtype=torch.uint8)
         _pool(points.numpy(), pooled.numpy(), codes.numpy())
-        ctx.save_for_backward(codes)
-        return pooled.permute(0, 3, 1, 2)
+        return pooled.permute(0, 3, 1, 2), codes
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
+        (codes,) = ctx.saved_tensors
+        corners = [tangent[..., i::2, j::2] for i in (0, 1) for j in (0, 1)]
+        return sum(c * (codes == k).permute(0, 3, 1, 2) for k, c in enumerate(corners)), None
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:
         (codes,) = ctx.saved_tensors
         g = gradient.permute(0, 2, 3, 1).contiguous()
         if torch.is_grad_enabled():  # somebody wants second derivatives: by operations that torch can follow
