@@ -4,6 +4,7 @@ scales    the three sizes of every experiment: data, network, learning rates, bu
 grids     which runs a recipe needs, as settings with lists in them
 recipes   the table of recipes: what of the paper each is, its grid, how it is drawn
 drawing   one function per kind of figure; curves and bars are the report's
+traffic   the figure of bytes
 table     the table of the wallclock time
 estimate  how long a recipe takes on this machine
 archive   what is left beside a figure: where it came from, and its runs

@@ -92,7 +92,7 @@ def in_rows(sketch: Sketch, by: Sequence[str]) -> list[Path]:
     ends = [float(line.mean["time"][-1]) for line in model.lines if not line.choice.sequential]
     for axes in figure.axes:
         axes.set_xlim(0, min(axes.get_xlim()[1], 1.05 * max(ends, default=math.inf) / model.seconds))
-    return _finish(sketch, figure)
+    return finish(sketch, figure)
 
 
 def zoomed(sketch: Sketch, rows: Sequence[tuple[str, list[Line]]] | None = None, test_loss: bool = True) -> list[Path]:
@@ -104,7 +104,7 @@ def zoomed(sketch: Sketch, rows: Sequence[tuple[str, list[Line]]] | None = None,
         axes = figure.axes[(number + 1) * len(names) - 1]
         axes.set_ylim(*zoom([line.mean["test_error"] for line in lines]))
         axes.set_ylabel("test error [%], zoomed")
-    return _finish(sketch, figure)
+    return finish(sketch, figure)
 
 
 def zoom(errors: Sequence[Any]) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def time_bars(sketch: Sketch) -> list[Path]:
 
     model = replace(sketch.model, lines=by_method(sketch.model.lines, name))
     sketch.tables.append(tables.times(sketch.model))
-    return _finish(sketch, bars(model))
+    return finish(sketch, bars(model))
 
 
 def speed(sketch: Sketch) -> list[Path]:
@@ -173,7 +173,7 @@ def speed(sketch: Sketch) -> list[Path]:
     left.grid(alpha=0.25, linewidth=0.6)
     _speedup_bars(right, model, beside_paper=sketch.scale.data == "cifar10")
     sketch.tables.append(tables.times(model))
-    return _finish(sketch, figure)
+    return finish(sketch, figure)
 
 
 def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
@@ -209,50 +209,7 @@ def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
     axes.set_axisbelow(True)
 
 
-def against_bytes(sketch: Sketch) -> list[Path]:
-    """Test error against the bytes of all exchanges, and bytes per parameter and gradient beside DDP's eight."""
-    from matplotlib.figure import Figure
-
-    from easgd.training.run import Run
-
-    model = sketch.model
-    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    rows, names, widths = [], [], []
-    most = 0.0
-    for line in model.lines:
-        run = Run(line.choice.runs[0].folder.path)
-        n = sum(tensor.numel() for tensor in run.center.values())
-        moved, steps = run.curves()["bytes"], run.curves()["steps"]
-        at, error = moved > 0, 100 * run.curves()["test_error"]
-        config = run.config
-        label = f"{method_name(config)} τ={config.period}" + (" int8" if config.compression == "int8" else "")
-        left.plot(moved[at], error[at], label=label, color=line.look.colour, linestyle=line.look.matplotlib)
-        share = float(moved[-1] / (steps[-1] * n)) if steps[-1] else math.nan
-        most = max(most, 8.0 * n * float(steps[-1]))
-        names.append(label)
-        widths.append(share)
-        rows.append([label, n, int(steps[-1]), int(moved[-1]), share, 8 / share if share else math.inf, run.best_error])
-    left.axvline(most, color="0.5", linewidth=1.0, linestyle=":", label="DDP's bytes for as many gradients")
-    left.set(xscale="log", xlabel="bytes exchanged by all workers, both ways", ylabel="test error of the center [%]")
-    right.barh(["DDP (reference)", *names], [8.0, *widths], color=["0.6", *(line.look.colour for line in model.lines)])
-    for place, width in enumerate([8.0, *widths]):
-        right.text(width, place, f" {width:.2g}", va="center", fontsize=8)
-    right.set(xscale="log", xlabel="bytes per parameter and gradient")
-    right.invert_yaxis()
-    right.margins(x=0.15)
-    left.grid(alpha=0.25, linewidth=0.6)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    columns = [
-        "method", "parameters", "gradients", "bytes", "bytes_per_parameter_and_gradient", "ddp_ratio", "best_error",
-    ]  # fmt: skip
-    shown = [[(value, f"{value:.4g}" if isinstance(value, float) else str(value)) for value in row] for row in rows]
-    title = "Bytes (DDP: 4n sent and 4n received per gradient)"
-    sketch.tables.append(Table("bytes-per-gradient", title, [(c, c.replace("_", " ")) for c in columns], shown))
-    return _finish(sketch, figure)
-
-
-def _finish(sketch: Sketch, figure: Figure) -> list[Path]:
+def finish(sketch: Sketch, figure: Figure) -> list[Path]:
     """Title, PNG, PDF, and every point of every run as CSV."""
     from matplotlib import rc_context
 

@@ -126,7 +126,9 @@ def _draw(made: Made, scale: Scale, runs: Sequence[Run], folder: Path) -> Made:
     else:
         made.model = build([run.path for run in runs], recipe.levels_at(scale), None, recipe.every)
         sketch = drawing.Sketch(recipe.name, recipe.title, scale, made.model, folder, shown)
-        paths = drawing.in_rows(sketch, recipe.rows) if recipe.rows else getattr(drawing, recipe.draw)(sketch)
+        module, _, function = recipe.draw.partition(".")
+        draw = getattr(importlib.import_module(f"easgd.experiments.paper.{module}"), function)
+        paths = draw(sketch, recipe.rows) if recipe.rows else draw(sketch)
         notes = list(made.model.notes)
     notes += [f"{job.name} failed: {job.reason}" for job in made.jobs if job.state == "failed"]
     return _close(made, scale, runs, paths, shown, notes, folder)

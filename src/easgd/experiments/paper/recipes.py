@@ -47,46 +47,49 @@ RECIPES = {
     for recipe in (
         Recipe("fig1", "Figure 1", "Spectral radius of ADMM's round-robin map", "theory.fig1"),
         Recipe(
-            "fig2", "Figure 2, CIFAR", "Curves over the communication period τ, p = 4", "in_rows", grids.periods,
-            rows=("period",), levels=SPEED,
+            "fig2", "Figure 2, CIFAR", "Curves over the communication period τ, p = 4", "drawing.in_rows",
+            grids.periods, rows=("period",), levels=SPEED,
         ),
         Recipe(
-            "fig3", "Figure 3, CIFAR", "Curves over the number of workers p, τ = 10 (DOWNPOUR's family: 1)", "in_rows",
-            grids.workers, rows=("workers",), levels=SPEED,
+            "fig3", "Figure 3, CIFAR", "Curves over the number of workers p, τ = 10 (DOWNPOUR's family: 1)",
+            "drawing.in_rows", grids.workers, rows=("workers",), levels=SPEED,
             paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
         ),
         Recipe(
-            "fig4", "Figure 4, ImageNet", "Curves over the number of workers p, τ = 10 (DOWNPOUR: 1)", "in_rows",
-            grids.images, rows=("workers",),
+            "fig4", "Figure 4, ImageNet", "Curves over the number of workers p, τ = 10 (DOWNPOUR: 1)",
+            "drawing.in_rows", grids.images, rows=("workers",),
             levels=(0.49, 0.47, 0.45, 0.43), laptop_levels=(),
             paper_says="EAMSGD, p = 8, reaches 49 % test error 1.8 times sooner than DOWNPOUR",
         ),
         Recipe(
-            "headline", "Figure 3, caption", "Time to a test error: MSGD, and EAMSGD over p", "speed",
+            "headline", "Figure 3, caption", "Time to a test error: MSGD, and EAMSGD over p", "drawing.speed",
             grids.headline, levels=(0.40, 0.30, 0.25, 0.21),
             paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
         ),
         Recipe("mse-grid", "Supplement, figure of the MSE", "Mean squared error of the center", "theory.mse_grid"),
         Recipe(
-            "sequential", "Supplement, SGD, ASGD, MVASGD, MSGD", "Sequential methods, p = 1", "zoomed",
+            "sequential", "Supplement, SGD, ASGD, MVASGD, MSGD", "Sequential methods, p = 1", "drawing.zoomed",
             grids.sequential, levels=SPEED,
         ),
         Recipe(
-            "eta", "Supplement, dependence of the learning rate", "EASGD and EAMSGD over η, τ = 10", "per_rate",
+            "eta", "Supplement, dependence of the learning rate", "EASGD and EAMSGD over η, τ = 10", "drawing.per_rate",
             grids.rates, every=True,
         ),
         Recipe(
             "tau", "Supplement, dependence of the communication period", "EASGD and EAMSGD over τ, with decay γ",
-            "per_period", grids.decays, every=True,
+            "drawing.per_period", grids.decays, every=True,
         ),
         Recipe(
             "breakdown", "Supplement, table of the wallclock time", "Compute, data and communication", "table",
             grids.real_breakdown,
         ),
         Recipe(
-            "speedup", "Supplement, time speed-up", "Time to a test error against p", "time_bars", grids.workers,
-            levels=SPEED, paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
+            "speedup", "Supplement, time speed-up", "Time to a test error against p", "drawing.time_bars",
+            grids.workers, levels=SPEED,
+            paper_says="EAMSGD, p = 16, reaches 21 % test error 11.1 times sooner than MSGD",
         ),
-        Recipe("bytes", "beyond the paper", "Test error against bytes exchanged", "against_bytes", grids.traffic),
+        Recipe(
+            "bytes", "beyond the paper", "Test error against bytes exchanged", "traffic.against_bytes", grids.traffic,
+        ),
     )
 }  # fmt: skip

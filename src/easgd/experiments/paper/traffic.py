@@ -1,0 +1,111 @@
+"""Beyond the paper: what an error costs in bytes, beside the bytes of data-parallel training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from easgd.experiments.paper.drawing import Sketch, finish, method_name
+from easgd.report.model import Line, Model
+from easgd.report.table import Table
+from easgd.training.config import Config
+from easgd.training.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DDP = 8.0
+"""Bytes per parameter and gradient of data-parallel training: four sent, four received."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one run exchanged."""
+
+    line: Line
+    run: Run
+
+    @property
+    def label(self) -> str:
+        """Method, τ, and what else was done to exchange less."""
+        config: Config = self.run.config
+        packed = " int8" if config.compression == "int8" else ""
+        decay = f" γ={config.gamma:g}" if config.decay == "sqrt" else ""
+        return f"{method_name(config)} τ={config.period}{packed}{decay}"
+
+    @property
+    def parameters(self) -> int:
+        """The network's parameters."""
+        return sum(tensor.numel() for tensor in self.run.center.values())
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of all workers together."""
+        return int(self.run.curves()["steps"][-1])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all workers together, both ways."""
+        return int(self.run.curves()["bytes"][-1])
+
+    @property
+    def per_gradient(self) -> float:
+        """Bytes per parameter and gradient."""
+        return self.bytes / (self.gradients * self.parameters) if self.gradients else math.nan
+
+
+def against_bytes(sketch: Sketch) -> list[Path]:
+    """Test error against the bytes of all exchanges, and bytes per parameter and gradient beside DDP's eight."""
+    from matplotlib.figure import Figure
+
+    traffics = [
+        Traffic(line, Run(line.choice.runs[0].folder.path)) for line in sketch.model.lines if not line.choice.sequential
+    ]
+    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    _errors(left, sketch.model, traffics)
+    _shares(right, traffics)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    sketch.tables.append(_table(traffics))
+    return finish(sketch, figure)
+
+
+def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
+    """Curves of the parallel methods; a method alone sends nothing, and is a level to be reached."""
+    for traffic in traffics:
+        curves, look = traffic.run.curves(), traffic.line.look
+        sent = curves["bytes"] > 0
+        error = 100 * curves["test_error"][sent]
+        axes.plot(curves["bytes"][sent], error, label=traffic.label, color=look.colour, linestyle=look.matplotlib)
+    for line in model.lines:
+        if line.choice.sequential:
+            best = min(float(error) for error in line.mean["test_error"])
+            axes.axhline(100 * best, color="0.2", linewidth=1.0, linestyle="--", label=f"{line.label}: its best")
+    most = max(DDP * traffic.parameters * traffic.gradients for traffic in traffics)
+    axes.axvline(most, color="0.5", linewidth=1.0, linestyle=":", label="DDP's bytes for the most gradients")
+    axes.set(xscale="log", xlabel="bytes exchanged by all workers, both ways", ylabel="test error of the center [%]")
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _shares(axes: Axes, traffics: list[Traffic]) -> None:
+    names = ["DDP (reference)", *(traffic.label for traffic in traffics)]
+    widths = [DDP, *(traffic.per_gradient for traffic in traffics)]
+    axes.barh(names, widths, color=["0.6", *(traffic.line.look.colour for traffic in traffics)])
+    for place, width in enumerate(widths):
+        axes.text(width, place, f" {width:.2g}", va="center", fontsize=8)
+    axes.set(xscale="log", xlabel="bytes per parameter and gradient")
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+
+
+def _table(traffics: list[Traffic]) -> Table:
+    columns = ["method", "gradients", "bytes", "bytes_per_parameter_and_gradient", "ddp_ratio", "best_error"]
+    rows = [
+        [t.label, t.gradients, t.bytes, t.per_gradient, DDP / t.per_gradient if t.bytes else math.inf, t.run.best_error]
+        for t in traffics
+    ]
+    shown = [[(value, f"{value:.4g}" if isinstance(value, float) else str(value)) for value in row] for row in rows]
+    title = "Bytes (DDP: 4n sent and 4n received per gradient)"
+    return Table("bytes-per-gradient", title, [(c, c.replace("_", " ")) for c in columns], shown)
