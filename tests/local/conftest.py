@@ -1,4 +1,4 @@
-"""Every launch of a test ends with it."""
+"""Every test has folders of its own, and what it launches ends with it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "shm"
     folder.mkdir()
     monkeypatch.setenv("EASGD_SHARED", str(folder))
+    return folder
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test the environment that a launcher gives its only worker."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1, "EASGD_OUT": tmp_path / "out"}.items():
+        monkeypatch.setenv(name, str(value))
     return folder
 
 

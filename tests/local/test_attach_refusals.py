@@ -1,0 +1,106 @@
+"""What `attach` refuses: numbers that are not finite, workers that do not fit, settings that cannot be."""
+
+import pytest
+import torch
+from attaching import METHODS, net, train
+from torch import nn
+
+import easgd
+
+
+@pytest.mark.parametrize("name", ["admm", "sgd", "easgd", "downpour"])
+def test_every_method_honours_the_policy_raise(run_folder, name):
+    model = net()
+    optimizer = METHODS[name].optimizer(list(model.parameters()), 0.1)
+    easgd.attach(model, optimizer, METHODS[name], nonfinite="raise", overlap=False)
+    train(model, optimizer, 2)
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with pytest.raises(easgd.NonFiniteError, match="worker 0, step"):
+        train(model, optimizer, 4)
+
+
+def test_parameters_added_later_are_not_silently_left_out(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    train(model, optimizer, 1)
+    optimizer.add_param_group({"params": model[2].parameters()})
+    with pytest.raises(easgd.SettingError, match="attach after adding them"):
+        train(model, optimizer, 1)
+
+
+def test_a_worker_is_attached_once(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    with pytest.raises(easgd.SettingError, match="attached already"):
+        easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    worker.close()
+    easgd.attach(model, optimizer, easgd.EASGD(period=2)).close()
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["hidden", "in place"])
+@pytest.mark.parametrize(("policy", "healed"), [("skip", False), ("reset", True)])
+def test_a_non_finite_worker_does_not_reach_the_center(run_folder, policy, healed, idle, monkeypatch):
+    monkeypatch.setattr("easgd.worker.exchange.idle_cores", lambda workers: idle)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), nonfinite=policy)
+    train(model, optimizer, 3)
+    center = worker.center()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    train(model, optimizer, 4)
+    now = worker.center()
+    assert all(v.isfinite().all() for v in now.values())
+    if not healed:  # taken back to rounding: nothing of a refused message stays
+        for key in center:
+            torch.testing.assert_close(now[key], center[key], rtol=0, atol=1e-6)
+    assert all(p.isfinite().all() for p in model.parameters()) == healed
+    worker.close()
+    records = (run_folder.parent / "out" / "records-0-0.jsonl").read_text()
+    assert records.count('"refused"') == (1 if healed else 4)
+
+
+@pytest.mark.parametrize("overlap", [False, "auto"])
+def test_the_policy_raise(run_folder, overlap, monkeypatch):
+    monkeypatch.setattr("easgd.worker.exchange.idle_cores", lambda workers: False)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), nonfinite="raise", overlap=overlap)
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("inf")
+    with pytest.raises(easgd.NonFiniteError, match="worker 0, step 0"):
+        train(model, optimizer, 1)
+
+
+def test_a_worker_that_does_not_fit_is_refused_with_the_difference(run_folder):
+    def attach(model, method=None):
+        return easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), method or easgd.EASGD(period=2))
+
+    attach(net())
+    wide = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+    with pytest.raises(easgd.SettingError, match=r"0.weight has shape \(9, 6\) here, \(8, 6\) in the run"):
+        attach(wide)
+    deep = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3), nn.Linear(3, 3))
+    with pytest.raises(easgd.SettingError, match=r"3\.weight is not in the run"):
+        attach(deep)
+    with pytest.raises(easgd.SettingError, match=r"0\.weight has dtype torch\.float64 here, torch\.float32 in the run"):
+        attach(net().double())
+    with pytest.raises(easgd.SettingError, match="the method is Downpour"):
+        attach(net(), easgd.Downpour(period=2))
+
+
+def test_bad_settings_say_what_to_write():
+    model = net()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(easgd.SettingError, match=r"write SGD\(…, momentum=0.99, nesterov=True\)"):
+        easgd.attach(model, plain, easgd.EAMSGD())
+    with pytest.raises(easgd.SettingError, match=r"unknown policy buffers 'averge'.*did you mean 'average'"):
+        easgd.attach(model, plain, easgd.EASGD(), buffers="averge")
+    frozen = net().requires_grad_(False)
+    with pytest.raises(easgd.SettingError, match="no trainable parameter"):
+        easgd.attach(frozen, torch.optim.SGD(frozen.parameters(), lr=0.1), easgd.EASGD())
+    with pytest.raises(easgd.SettingError, match=r"write easgd\.EASGD"):
+        easgd.attach(model, plain, "easgd")
