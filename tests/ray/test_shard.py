@@ -12,8 +12,9 @@ import torch
 
 import easgd
 from easgd.center import remote
+from easgd.center.delivery import Parcel, Wire
 from easgd.center.messages import Kind, LinkError, Request, Status
-from easgd.center.remote import Parcel, RemoteCenter, Wire
+from easgd.center.remote import RemoteCenter
 from easgd.center.roll import Roll, bounds_for
 from easgd.center.segment import Layout
 from easgd.center.shard import Shard

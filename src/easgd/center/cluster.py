@@ -11,9 +11,10 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from easgd.center import raylink
+from easgd.center.delivery import Wire
 from easgd.center.messages import Link, LinkError
 from easgd.center.raylink import Desk, RayLink, numpy_of, tensors_of
-from easgd.center.remote import RemoteCenter, Wire, check_header
+from easgd.center.remote import RemoteCenter, check_header
 from easgd.center.segment import Layout, check_saved
 from easgd.center.sockets import SocketLink
 from easgd.compress import Codec

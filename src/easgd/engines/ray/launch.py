@@ -12,10 +12,7 @@ With the launcher its actors end: Ray sees to that, however it ends.
 
 from __future__ import annotations
 
-import os
-import secrets
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,23 +22,21 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from easgd.center.raylink import Desk as DeskLink
 from easgd.engines.local.book import Book, prepare
-from easgd.engines.local.output import Echo, Log, say
+from easgd.engines.local.output import say
 from easgd.engines.local.process import describe_exit
-from easgd.engines.ray.cluster import Cluster, encrypted
-from easgd.engines.ray.desk import Desk
-from easgd.engines.ray.host import Host
+from easgd.engines.ray.cluster import Cluster
 from easgd.engines.ray.keeper import Keeper, Onlooker
+from easgd.engines.ray.post import Post
 from easgd.engines.ray.seat import Seat
 from easgd.engines.ray.settings import Settings
+from easgd.engines.ray.stage import place, plan_of
 from easgd.signals import taken
 
 TURN, SWEEP, CALL_SECONDS = 0.1, 1.0, 30.0
 BAD_INPUT = 2
-MOST_SHARDS = 8
 
 
 @dataclass
@@ -71,8 +66,7 @@ class RayLauncher:
         self._failure = 0
         self._living: dict[Any, Seated] = {}  # by the reference of its end
         self._restarted: dict[int, int] = {}
-        self._echoes: dict[str, Echo] = {}
-        self._logs: dict[str, Log] = {}
+        self._post = Post(out)
         self._presses, self._stopping, self._deadline, self._next_sweep = 0, False, float("inf"), 0.0
         self._foreign: dict[int, int] = {}
         self._graves: list[tuple[int, int, bool]] = []
@@ -99,16 +93,10 @@ class RayLauncher:
         prepare(self.out, resumed=self.elapsed is not None)
         (self.out / f".{self.run_id}").touch()
         self._book = Book(self.out, self._zero)
-        nodes = self.cluster.nodes()
-        count = self.settings.shards or min(len(nodes), MOST_SHARDS)
-        self.plan = self._plan()
-        self.desk = self._actor(Desk, "desk", nodes[0], max_concurrency=1000).remote()
-        # One thread for every worker that may wait in it, and some for snapshots.
-        threads = 2 * self.workers + 16
-        self.hosts = [
-            self._actor(Host, f"shard-{k}", nodes[k % len(nodes)], max_concurrency=threads).remote()
-            for k in range(count)
-        ]
+        self.plan = plan_of(
+            self.run_id, self.out, self.workers, self.schedule, self.settings, self.started, self.elapsed or 0.0
+        )
+        self.desk, self.hosts = place(self.run_id, self.cluster, self.workers, self.settings)
         self._ask(self.desk.begin.remote(self.plan, self.hosts))
         self.keeper = Keeper(self.desk, self.hosts, self.out, self._book, self.settings.interval)
         self.keeper.start()
@@ -124,32 +112,6 @@ class RayLauncher:
         rolls = self.keeper.opened().values() if self.keeper is not None else ()
         began = min((roll["began"] for roll in rolls if roll["began"] is not None), default=self.started)
         return time.monotonic() - (time.time() - float(began))
-
-    def _plan(self) -> dict[str, Any]:
-        """What every seat, and a late joiner's launcher, must know."""
-        ours = {k: v for k, v in os.environ.items() if k.startswith("EASGD_") and k not in ("EASGD_RUN", "EASGD_OUT")}
-        return {
-            "run": self.run_id,
-            "workers": self.workers,
-            "out": str(self.out),
-            "schedule": self.schedule,
-            "compression": self.settings.compression,
-            "started": self.started,
-            "elapsed": self.elapsed or 0.0,
-            "environment": ours,
-            "path": [path for path in sys.path if path],
-            "cwd": os.getcwd(),
-            "secret": secrets.token_bytes(32) if self.settings.sockets and not encrypted() else b"",
-        }
-
-    def _actor(self, kind: type, name: str, node: dict[str, Any], max_concurrency: int) -> Any:
-        # On the given node while it lives, elsewhere when it does not. Ray overlooks the wish of an actor that asks for
-        # nothing at all: so it asks for one byte.
-        place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
-        return ray.remote(kind).options(
-            name=name, namespace=self.run_id, num_cpus=0, memory=1, max_restarts=self.settings.center_restarts,
-            max_concurrency=max_concurrency, scheduling_strategy=place,
-        )  # fmt: skip
 
     def _start_all(self) -> None:
         self._share = self._cpus()
@@ -195,21 +157,8 @@ class RayLauncher:
         self._obey()
 
     def _pass_on(self) -> None:
-        """What workers printed goes to the terminal and their logs; records of other machines into the folder."""
-        try:
-            parcels = ray.get(self.desk.drain.remote(), timeout=CALL_SECONDS)
-        except RayError:
-            return
-        for name, data in parcels:
-            if name.endswith(".jsonl"):
-                with open(self.out / Path(name).name, "ab") as file:
-                    file.write(data)
-                continue
-            if name not in self._echoes:
-                stream, _, rank = name.partition("-")
-                log = self._logs.setdefault(rank, Log(self.out / "logs" / f"worker-{rank}.log"))
-                self._echoes[name] = Echo(int(rank), log, "stdout" if stream == "out" else "stderr")
-            self._echoes[name].feed(data)
+        with suppress(RayError):
+            self._post.deliver(ray.get(self.desk.drain.remote(), timeout=CALL_SECONDS))
 
     def _bury(self, reference: Any) -> None:
         """A worker has ended: record it, tell the desk, seat it again or give its rank back."""
@@ -303,10 +252,7 @@ class RayLauncher:
         if self.joins or not hasattr(self, "desk"):
             return
         self._pass_on()
-        for echo in self._echoes.values():
-            echo.finish()
-        for log in self._logs.values():
-            log.close()
+        self._post.close()
         if self.keeper is not None:
             self.keeper.close()
             with suppress(RayError):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -24,8 +23,9 @@ from easgd.compress import Codec
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
+from easgd.engines.simulate.node import Node, Turn, load_state, state_of
 from easgd.engines.simulate.schedules import SCHEDULES
-from easgd.engines.simulate.wire import Wire, wire_of
+from easgd.engines.simulate.wire import wire_of
 from easgd.errors import NonFiniteError, refuse, unknown
 from easgd.flat import Replica
 from easgd.methods import Method
@@ -36,39 +36,6 @@ from easgd.worker.stability import refuse_unstable
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler | None]
-
-
-@dataclass(slots=True)
-class Turn:
-    """What a worker's current step has cost so far, and what it waits for."""
-
-    began: float = 0.0
-    compute: float = 0.0
-    data: float = 0.0
-    communication: float = 0.0
-    waiting: float = 0.0
-    asked: bool = False
-    answered: bool = False
-    done_at: float | None = None
-    staleness: int | None = None
-    distance: float | None = None
-    bytes: int = 0
-    answer: Tensor | None = None
-
-
-@dataclass(slots=True)
-class Node:
-    """A worker on the virtual clock."""
-
-    worker: Loop
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None
-    rng: np.random.Generator
-    alive: bool
-    slowness: float = 1.0
-    paused_until: float = 0.0
-    seen: int = 0
-    wire: Wire | None = None
-    turn: Turn = field(default_factory=Turn)
 
 
 class Simulation:
@@ -289,7 +256,7 @@ class Simulation:
             "time": self.time,
             "ticks": self.ticks,
             "center": self.center.state_dict(),
-            "nodes": [_node_state(node) for node in self.nodes],
+            "nodes": [state_of(node) for node in self.nodes],
             "struck": self.struck,
             "schedule": self.schedule.state_dict(),
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
@@ -306,7 +273,7 @@ class Simulation:
         self.time, self.ticks = state["time"], state["ticks"]
         self.center.load_state_dict(state["center"])
         for node, saved in zip(self.nodes, state["nodes"], strict=True):
-            _load_node(node, saved)
+            load_state(node, saved)
         self.alive = len(self.living)
         self.struck = state["struck"]
         for node in self.nodes:
@@ -322,30 +289,3 @@ class Simulation:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote."""
         self.load_state_dict(checkpoint.load(path))
-
-
-TURN_FIELDS = tuple(Turn.__dataclass_fields__)
-NODE_FIELDS = ("alive", "slowness", "paused_until", "seen")
-
-
-def _node_state(node: Node) -> dict[str, Any]:
-    return {
-        **{name: getattr(node, name) for name in NODE_FIELDS},
-        "worker": node.worker.state_dict(),
-        "scheduler": node.scheduler.state_dict() if node.scheduler else None,
-        "rng": node.rng.bit_generator.state,
-        "turn": {name: getattr(node.turn, name) for name in TURN_FIELDS},
-        "wire": None if node.wire is None else node.wire.state_dict(),
-    }
-
-
-def _load_node(node: Node, state: dict[str, Any]) -> None:
-    for name in NODE_FIELDS:
-        setattr(node, name, state[name])
-    node.worker.load_state_dict(state["worker"])
-    if node.scheduler is not None:
-        node.scheduler.load_state_dict(state["scheduler"])
-    node.rng.bit_generator.state = state["rng"]
-    node.turn = Turn(**state["turn"])
-    if node.wire is not None:
-        node.wire.load_state_dict(state["wire"])

@@ -12,7 +12,8 @@ from easgd.engines.simulate.faults import Fault
 from easgd.worker.loop import Loop
 
 if TYPE_CHECKING:
-    from easgd.engines.simulate.engine import Node, Simulation
+    from easgd.engines.simulate.engine import Simulation
+    from easgd.engines.simulate.node import Node
 
 # What the event heap holds: (time, number, kind, rank, incarnation). The number breaks ties in the order of events.
 ARRIVE, SERVE, REPLY, DONE, PUSH_ARRIVE, PUSH_SERVE = range(6)

@@ -8,7 +8,8 @@ from easgd.engines.simulate.schedules.base import settle_faults
 from easgd.worker.loop import Loop
 
 if TYPE_CHECKING:
-    from easgd.engines.simulate.engine import Node, Simulation
+    from easgd.engines.simulate.engine import Simulation
+    from easgd.engines.simulate.node import Node
 
 
 class RoundRobin:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from easgd.engines.simulate.schedules.base import settle_faults
 
 if TYPE_CHECKING:
-    from easgd.engines.simulate.engine import Node, Simulation
+    from easgd.engines.simulate.engine import Simulation
+    from easgd.engines.simulate.node import Node
 
 
 class Synchronous:
