@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,8 +130,11 @@ def per_period(sketch: Sketch) -> list[Path]:
 
     def name(config: Config) -> str:
         decay = f", γ = {config.gamma:g}" if config.decay == "sqrt" else ""
-        return f"τ = {config.period}{decay}"
+        rate = f", η = {config.lr:g}" if rates[config.method] > 1 else ""
+        return f"τ = {config.period}{rate}{decay}"
 
+    tried = {(line.choice.config.method, line.choice.config.lr) for line in sketch.model.lines if line.choice.config}
+    rates = Counter(method for method, _ in tried)
     return _per_method(sketch, name)
 
 

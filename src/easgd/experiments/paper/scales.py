@@ -101,9 +101,9 @@ SCALES = {
         seeds=(0,),
         # EAMSGD's largest rate scatters the workers for longer than there is time: their center follows late.
         rates={method: rates[:1] for method, rates in CIFAR_GRID.items()} | {"eamsgd": CIFAR_GRID["eamsgd"][1:2]},
-        seconds={1: 480.0, 4: 160.0, 8: 100.0, 16: 100.0},
+        seconds={1: 480.0, 2: 400.0, 4: 160.0, 8: 100.0, 16: 100.0},
         short={4: 60.0, 8: 45.0, 16: 30.0},
-        every={1: 10.0, 4: 3.0, 8: 2.0, 16: 1.0},
+        every={1: 10.0, 2: 5.0, 4: 3.0, 8: 2.0, 16: 1.0},
         target=0.20,
     ),
     "paper": Scale(
@@ -114,7 +114,7 @@ SCALES = {
         network="cifar",
         seeds=(0, 1, 2),
         rates=CIFAR_GRID,
-        seconds=_flat((1, 4, 8, 16), 1200.0),
-        every=_flat((1, 4, 8, 16), 10.0),
+        seconds=_flat((1, 2, 4, 8, 16), 1200.0),
+        every=_flat((1, 2, 4, 8, 16), 10.0),
     ),
 }
