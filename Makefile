@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow paper paper-smoke lint types bench clean
+.PHONY: setup demo test test-slow paper paper-smoke lint types clean
 
 setup: .venv/.ready
 

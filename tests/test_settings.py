@@ -92,3 +92,26 @@ def test_the_elastic_methods_exchange_every_ten_steps_unless_told():
     """EAMSGD has two bases with different defaults; its period must be the spring's."""
     assert easgd.EASGD().period == easgd.EAMSGD().period == 10
     assert easgd.Downpour().period == easgd.MVADownpour().period == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("bench --bogus simulator", "unknown option '--bogus'"),
+        ("bench overhead --engine", "--engine = nothing"),
+        ("bench simulator loader", "2 benchmarks given"),
+        ("doctor foo", "doctor takes no arguments"),
+        ("paper fig2 --plain=yes", "--plain takes no value"),
+        ("paper fig2 list", "list stands alone"),
+        ("paper list --jobs x", "--jobs = x"),
+        ("compare --methods easgd,msgd --baseline foo", "unknown baseline 'foo'"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(line, words, capsys):
+    from easgd.cli import main
+
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert len(err.splitlines()) == 1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from easgd import theory as theory
     from easgd.engines.local.run import Result, run
     from easgd.engines.simulate import CostModel, Fault, ModelGradient, Simulation, Trajectory, simulate
-    from easgd.errors import NonFiniteError, SettingError
+    from easgd.errors import CenterLostError, NonFiniteError, SettingError
     from easgd.methods import (
         ADMM,
         ASGD,
@@ -43,7 +43,7 @@ _HOMES = {
         "ADMM ASGD EAMSGD EASGD MSGD MVASGD SGD ADownpour Downpour MDownpour MVADownpour Method averaged"
     ),
     "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
-    "easgd.errors": "NonFiniteError SettingError",
+    "easgd.errors": "CenterLostError NonFiniteError SettingError",
     "easgd.engines.local.run": "Result run",
     "easgd.report.write": "write_report",
     "easgd.schedules": "Stagnation decay",
@@ -65,6 +65,7 @@ __all__ = [
     "MVASGD",
     "SGD",
     "ADownpour",
+    "CenterLostError",
     "Config",
     "CostModel",
     "Downpour",

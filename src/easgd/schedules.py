@@ -30,7 +30,7 @@ class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gam
 
 
 class Stagnation(torch.optim.lr_scheduler.LRScheduler):
-    """η/5, then η/2 again and again, when the online training loss stagnates (section 5, ImageNet).
+    """η/5, then half of that, when the online training loss stagnates (section 5, ImageNet).
 
     The loss is averaged over windows of the worker's own steps. A window whose mean is not below `improvement` times
     the best one so far drops the rate: by 5 the first time, by 2 from then on.
@@ -39,12 +39,13 @@ class Stagnation(torch.optim.lr_scheduler.LRScheduler):
         optimizer: whose rate it is.
         window: steps of one mean.
         improvement: what counts as progress.
+        most: drops after which the rate stays; the paper has two.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, window: int, improvement: float = 0.99) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, window: int, improvement: float = 0.99, most: int = 2) -> None:
         if window < 1:
             raise refuse("window", window, "the loss is averaged over at least one step", "write window=100")
-        self.window, self.improvement = window, improvement
+        self.window, self.improvement, self.most = window, improvement, most
         self.total, self.seen, self.drops = 0.0, 0, 0
         self.best = float("inf")
         super().__init__(optimizer)
@@ -56,7 +57,7 @@ class Stagnation(torch.optim.lr_scheduler.LRScheduler):
             return
         mean, self.total, self.seen = self.total / self.seen, 0.0, 0
         if mean > self.improvement * self.best:
-            self.drops += 1
+            self.drops = min(self.drops + 1, self.most)
         self.best = min(self.best, mean)
 
     def get_lr(self) -> list[float | torch.Tensor]:

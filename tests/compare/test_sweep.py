@@ -71,6 +71,7 @@ def test_the_same_run_is_there_once():
         ("runs = 3", "write \\[\\[runs\\]\\]"),
         ("method = ", "it is no TOML"),
         ("baseline = 3", "baseline"),
+        ("baseline = 'mgsd'\nmethod = ['msgd', 'easgd']", "unknown baseline 'mgsd'.*did you mean 'msgd'"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, text, words):

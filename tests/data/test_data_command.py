@@ -87,6 +87,7 @@ def test_a_damaged_file_is_named(capsys, home):
         (["make", "cifar10", "--folder", "nowhere"], "neither data_batch_1.bin nor data_batch_1"),
         (["make", "synthetic", "--count", "0"], "count = 0"),
         (["make", "synthetic", "--count", "many"], "invalid int value: 'many'"),
+        (["make", "synthetic", "--name", "../x"], "a name has no folders in it"),
         (["show", "mnist"], "not found"),
         (["show", "digits", "--crop", "9"], "sides of 8 pixels"),
         (["show", "digits", "--columns", "0"], "columns = 0"),

@@ -104,3 +104,6 @@ def test_bad_settings_say_what_to_write():
         easgd.attach(frozen, torch.optim.SGD(frozen.parameters(), lr=0.1), easgd.EASGD())
     with pytest.raises(easgd.SettingError, match=r"write easgd\.EASGD"):
         easgd.attach(model, plain, "easgd")
+    for name, value in {"deadline": -1, "seed": 0.5, "curvature": -3.0, "patience": True, "saved": 5}.items():
+        with pytest.raises(easgd.SettingError, match=f"{name} = "):
+            easgd.attach(model, plain, easgd.EASGD(), **{name: value})

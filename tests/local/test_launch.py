@@ -257,6 +257,9 @@ def test_joining_a_dead_run_lists_the_live_ones(launch):
         (["--grace", "-1", "train.py"], "--grace = -1"),
         (["--out", "train.py", "train.py"], "out = "),
         (["--join", "x", "--schedule", "sync", "train.py"], "leave out --schedule"),
+        (["-n", "2000", "train.py"], "at most 1024"),
+        (["--shards", "2", "train.py"], "add --ray"),
+        (["--compression", "int8", "train.py"], "add --ray"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(args, words, tmp_path, monkeypatch, capsys):

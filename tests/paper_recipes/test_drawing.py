@@ -20,6 +20,7 @@ from easgd.experiments.paper import archive, drawing, table
 from easgd.experiments.paper.make import sweep_of
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
+from easgd.records import Step
 from easgd.report.figures import rows_of
 from easgd.report.model import build
 from easgd.report.style import COLOURS
@@ -133,17 +134,24 @@ def test_what_is_kept_beside_a_figure(model, tmp_path):
     from easgd.training.run import Run
 
     runs = [Run(entry.folder.path) for entry in model.entries]
-    (runs[0].path / "records-simulate.jsonl").write_text('{"event": "step"}\n')
+    steps = [Step(0, 1, 0.5, 1, 0, 0, 0, loss=2.0), Step(1, 1, 0.9, 1, 0, 0, 0, distance=0.3, staleness=4, loss=1.0)]
+    lines = "".join(json.dumps(step.as_dict()) + "\n" for step in [*steps, Step(0, 2, 1.5, 1, 0, 0, 0, loss=0.5)])
+    (runs[0].path / "records-simulate.jsonl").write_text(lines)
     (runs[1].path / "records-simulate.jsonl").write_bytes(np.random.default_rng(0).bytes(300_000))
     folder = archive.keep_runs(runs, tmp_path / "headline")
     kept = sorted(str(path.relative_to(folder / runs[0].path.name)) for path in (folder / runs[0].path.name).iterdir())
-    assert kept == ["config.json", "evaluations.jsonl", "records-simulate.jsonl.gz", "status.json"]
-    assert gzip.decompress((folder / runs[0].path.name / kept[2]).read_bytes()) == b'{"event": "step"}\n'
+    assert kept == ["config.json", "evaluations.jsonl", "records-simulate.jsonl.gz", "status.json", "workers.csv"]
+    assert gzip.decompress((folder / runs[0].path.name / kept[2]).read_bytes()) == lines.encode()
+    # Evaluations at 0, 1, 2 and 3 s: two steps before the second, one before the third.
+    rows = (folder / runs[0].path.name / "workers.csv").read_text().splitlines()
+    assert rows == ["time,loss,distance,staleness", "1,1.5,0.3,4", "2,0.5,,"]
     assert not list((folder / runs[1].path.name).glob("records*"))  # too large for a repository
     facts = archive.about(RECIPES["headline"], SMOKE, runs, [])
     assert facts["real_hours"] == 2.0  # four runs of half an hour
     assert facts["command"] == "easgd paper headline --scale smoke"
     assert facts["seeds"] == [0]
+    assert facts["runs"]["msgd"] == {"state": "finished", "revision": None}
+    assert [row[0][0] for row in archive.told(runs).rows] == ["down", "four", "many", "msgd"]
     # The copy is still a folder of runs.
     assert len(build([folder]).entries) == 4
 
@@ -210,7 +218,7 @@ def test_two_programs_do_not_share_a_folder(tmp_path, capsys):
     with (tmp_path / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert main(["paper", "fig1", "--out", str(tmp_path)]) == 2
-    assert "another `easgd paper` is at work" in capsys.readouterr().err
+    assert "another easgd is at work" in capsys.readouterr().err
 
 
 def test_a_figure_of_the_analysis_needs_no_runs(tmp_path):

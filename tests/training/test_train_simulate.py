@@ -16,6 +16,7 @@ from following import wait_for
 
 import easgd
 from easgd.training.checkpoints import Checkpoints
+from easgd.training.folder import alone
 from easgd.training.task import Task
 
 SMALL = {"engine": "simulate", "network": "digits-mlp", "workers": 3, "steps": 60, "train_subset": 200}
@@ -224,6 +225,14 @@ BAD = {
     "momentum without": (["--method", "easgd", "--momentum", "0.9"], "momentum = 0.9"),
     "two springs": (["--beta", "0.5", "--rho", "1"], "exactly one"),
     "unknown preset": (["--engine", "simulate", "--cost", "paper-cifra"], "did you mean 'paper-cifar'"),
+    "unknown preset elsewhere": (["--cost", "bogus"], "unknown cost"),
+    "negative weight decay": (["--weight-decay", "-1"], "weight_decay = -1.0"),
+    "negative gain": (["--gain", "-1"], "gain = -1.0"),
+    "negative gamma": (["--decay", "sqrt", "--gamma", "-1"], "gamma = -1.0"),
+    "a seed without end": (["--seed", "99999999999999999999999"], "below 2⁶³"),
+    "an initial seed without end": (["--init-seed", "99999999999999999999999"], "below 2⁶³"),
+    "more than a machine": (["--workers", "100000"], "at most 1024"),
+    "nothing to compress": (["--compression", "int8"], "nothing is sent"),
     "no such run": (["--resume", "nowhere"], "nowhere"),
     "a file as folder": (["--out", "/dev/null"], "/dev/null"),
     "no such config": (["--config", "nothing.toml"], "nothing.toml"),
@@ -242,6 +251,32 @@ def test_bad_input_is_one_clear_line(case, capsys, tmp_path, monkeypatch):
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert not (tmp_path / "runs").exists()  # nothing was begun
+
+
+def test_two_programs_do_not_train_in_one_folder(tmp_path):
+    run = easgd.train({**SMALL, "steps": 5}, tmp_path / "run")
+    before = contents(run.path)
+    with alone(run.path), pytest.raises(easgd.SettingError, match="another easgd is at work in it"):
+        easgd.resume(run.path, steps=10)
+    assert contents(run.path) == before
+    assert easgd.resume(run.path, steps=10).status["state"] == "finished"
+
+
+def test_the_mean_of_asgd_begins_where_the_rate_drops_first():
+    """F = 0 with x moved by hand: x̃ runs 1, 2, 3, …; losses stagnate in the second window of two steps."""
+    x0, means = torch.zeros(1), []
+    gradient = lambda x, worker, step: torch.full_like(x, -1.0)  # noqa: E731
+    gradient.losses = {0: 1.0}
+    sim = easgd.Simulation(
+        gradient, x0, easgd.ASGD(), lr=1.0, workers=1,
+        scheduler=lambda optimizer: easgd.Stagnation(optimizer, window=2),
+    )  # fmt: skip
+    for _ in range(7):
+        sim.run(1)
+        means.append(round(float(sim.center.measured), 4))
+    # z_{t+1} takes x̃_t in: 0; (0+1)/2; (0+1+2)/3. In the fourth step the loss has not fallen: the mean begins anew
+    # at x̃_3 = 3, and from the fifth on the rate is 1/5: x̃_4 = 4, x̃_5 = 4.2, x̃_6 = 4.4.
+    assert means == [0.0, 0.5, 1.0, 3.0, 3.5, 3.7333, 3.9]
 
 
 def test_a_config_file_is_taken_back_and_its_typos_are_refused(tmp_path, capsys):
@@ -274,16 +309,16 @@ def test_json_lines_are_for_programs(tmp_path, capsys):
 
 
 def test_stagnation_divides_by_five_and_then_by_two():
-    """Windows of two steps: means 2, 1, 1, 0.5, 0.5 stagnate at the third and the fifth."""
+    """Windows of two steps: means 2, 1, 1, 0.5, 0.5, 0.5 stagnate at the third, the fifth and, in vain, the sixth."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     scheduler = easgd.Stagnation(optimizer, window=2)
     rates = []
-    for loss in (3, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5):
+    for loss in (3, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5):
         optimizer.step()
         scheduler.observe(float(loss))
         scheduler.step()
         rates.append(round(optimizer.param_groups[0]["lr"], 6))
-    assert rates == [1, 1, 1, 1, 1, 0.2, 0.2, 0.2, 0.2, 0.1]
+    assert rates == [1, 1, 1, 1, 1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1]
 
 
 @pytest.mark.parametrize("decay", ["sqrt", "stagnation"])

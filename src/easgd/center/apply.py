@@ -59,9 +59,9 @@ def exchange_(method: Method, center: Slots, message: Tensor, scale: float, vers
 
 def moves_in_place(method: Method) -> bool:
     """Whether an exchange is `fused.move_` of the parameters and the center, and nothing else."""
-    own = all(getattr(type(method), name) is getattr(EASGD, name) for name in ("propose", "absorb_", "update_"))
-    mine = all(getattr(type(method), name) is getattr(EASGD, name) for name in ("local", "send", "finish"))
-    return own and mine and not method.keeps_average
+    at_the_center, at_the_worker = ("propose", "absorb_", "update_"), ("local", "send", "finish")
+    same = (getattr(type(method), name) is getattr(EASGD, name) for name in (*at_the_center, *at_the_worker))
+    return all(same) and not method.keeps_average
 
 
 def warm(method: Method) -> None:

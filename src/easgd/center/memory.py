@@ -23,6 +23,7 @@ class MemoryCenter:
         self.method = method
         self.slots = method.center_slots(x)
         self.version = 0
+        self.averaged_from = 0
 
     @property
     def x(self) -> Tensor:
@@ -90,18 +91,24 @@ class MemoryCenter:
         self._update(total)
 
     def _update(self, d: Tensor) -> None:
-        self.method.update_(self.slots, d, self.version)
+        self.method.update_(self.slots, d, self.version - self.averaged_from)
         self.version += 1
+
+    def begin_average(self) -> None:
+        """Forget the average so far: it begins here and now."""
+        if self.average is not None:
+            self.average.copy_(self.x)
+            self.averaged_from = self.version
 
     def state_dict(self) -> dict[str, Any]:
         """Return the vectors and the master's clock."""
-        return {"slots": self.slots, "version": self.version}
+        return {"slots": self.slots, "version": self.version, "averaged_from": self.averaged_from}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         for name, vector in self.slots.items():
             vector.copy_(state["slots"][name])
-        self.version = state["version"]
+        self.version, self.averaged_from = state["version"], state.get("averaged_from", 0)
 
 
 def finite(message: Tensor) -> bool:

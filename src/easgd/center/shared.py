@@ -20,13 +20,13 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.center.apply import prepared, warm
-from easgd.center.control import CONTROL, LIVES, LIVING, LOCKS, STRIPE_VERSIONS, STRIPES, VERSION, Control
+from easgd.center.control import CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPE_VERSIONS, STRIPES, VERSION, Control
 from easgd.center.gate import Gate
 from easgd.center.locks import RecordLocks
 from easgd.center.memory import finite
 from easgd.center.rounds import POLL, Rounds
 from easgd.center.segment import Layout, Segment
-from easgd.errors import NonFiniteError, SettingError
+from easgd.errors import NonFiniteError, SettingError, refuse
 from easgd.kernels import fused
 from easgd.methods import Method
 
@@ -41,6 +41,8 @@ class SharedCenter:
         self, folder: Path, method: Method, start: Tensor, layout: Layout, rank: int, launched: int,
         saved: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
+        if rank >= RANKS:
+            raise refuse("rank", rank, f"one machine has at most {RANKS} workers", "start fewer")
         self.folder, self.method, self.rank, self.launched = folder, method, rank, launched
         self.locks = RecordLocks.of(folder / LOCKS)
         with self.locks.threads, self.locks.hold(CONTROL):

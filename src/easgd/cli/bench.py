@@ -6,7 +6,7 @@ import importlib
 import json
 
 from easgd.bench import BENCHES, Row
-from easgd.errors import SettingError, unknown
+from easgd.errors import SettingError, refuse, unknown
 
 USAGE = f"""usage: easgd bench NAME [--json] [--engine ENGINE]
 
@@ -34,16 +34,22 @@ def table(rows: list[Row], title: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Parse the name and the options, run, print."""
+    if not argv or {"-h", "--help"} & set(argv):
+        print(USAGE, end="")
+        return 0 if argv else 2
     argv, options = list(argv), {}
     if "--engine" in argv:
         at = argv.index("--engine")
-        options["engine"] = argv[at + 1] if at + 1 < len(argv) else ""
+        if at + 1 == len(argv):
+            raise refuse("--engine", "nothing", "it takes a value", "write --engine ray")
+        options["engine"] = argv[at + 1]
         del argv[at : at + 2]
     names = [arg for arg in argv if not arg.startswith("-")]
     flags = {arg for arg in argv if arg.startswith("-")}
-    if flags & {"-h", "--help"} or len(names) != 1 or flags - {"--json"}:
-        print(USAGE, end="")
-        return 0 if flags & {"-h", "--help"} else 2
+    if strange := flags - {"--json"}:
+        raise unknown("option", min(strange), ("--json", "--engine", "--help"))
+    if len(names) != 1:
+        raise SettingError(f"{len(names)} benchmarks given: name one of {', '.join(BENCHES)}")
     if names[0] not in BENCHES:
         raise unknown("benchmark", names[0], BENCHES)
     if options and names[0] != "overhead":

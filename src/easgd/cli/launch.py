@@ -13,7 +13,7 @@ from easgd.engines.local.output import say
 from easgd.engines.local.process import describe_exit
 from easgd.engines.local.remains import final_center, save_center
 from easgd.engines.local.rundir import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
-from easgd.engines.local.settings import check_count, check_schedule
+from easgd.engines.local.settings import check_count, check_schedule, check_workers
 from easgd.errors import SettingError, refuse, unknown
 
 USAGE = """usage: easgd launch [-n N] [options] (script.py | -m module) [its arguments …]
@@ -143,6 +143,16 @@ def check(options: Options) -> None:
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
 
 
+def check_local(options: Options) -> None:
+    """Refuse what only a cluster, or no single machine, can do."""
+    if options.workers is not None:
+        check_workers("-n", options.workers, "-n 4")
+    for name in ("compression", "shards", "interval", "gpus"):
+        value = getattr(options, name)
+        if value != getattr(Options, name):
+            raise refuse(f"--{name}", value, "it is for a cluster", "add --ray ADDRESS, or leave it out")
+
+
 def print_runs() -> None:
     """Print the live runs, one line each."""
     runs = live_runs()
@@ -170,6 +180,7 @@ def launch(options: Options) -> int:
         from easgd.cli import cluster
 
         return cluster.launch(options)
+    check_local(options)
     run: OwnedRun | JoinedRun
     if options.join is not None:
         run = JoinedRun(options.join)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from easgd.cli.options import check_flag, parse_jobs
 from easgd.errors import SettingError, refuse, unknown
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
@@ -56,8 +57,8 @@ def parse(argv: list[str]) -> tuple[list[str], dict[str, str], bool]:
             values[option] = value if equals else rest.pop(0) if rest else ""
             if not values[option]:
                 raise refuse(option, "nothing", "it takes a value", "`easgd paper --help` shows an example")
-        elif word == "--plain":
-            plain = True
+        elif option == "--plain":
+            plain = check_flag(word)
         elif word.startswith("-"):
             raise unknown("option", option, (*VALUES, *FLAGS))
         else:
@@ -77,16 +78,16 @@ def main(argv: list[str]) -> int:
     for name in names:
         if name not in RECIPES and name not in ("list", "all"):
             raise unknown("recipe", name, (*RECIPES, "all", "list"))
+    jobs = parse_jobs(values.get("--jobs"))
     if names == ["list"]:
         return show_list()
-    if not names or "list" in names:
+    if "list" in names:
+        raise SettingError("list stands alone: `easgd paper list`")
+    if not names:
         raise SettingError("no recipe given: `easgd paper fig2`; `easgd paper list` shows them all")
-    jobs = values.get("--jobs")
-    if jobs is not None and (not jobs.isdecimal() or not int(jobs)):
-        raise refuse("--jobs", jobs, "it takes a whole number ≥ 1", "write --jobs 2")
     chosen = list(RECIPES) if "all" in names else list(dict.fromkeys(names))
     out = Path(values.get("--out") or Path("runs", "paper", scale))
-    return carry_out(chosen, scale, out, int(jobs) if jobs else None, plain)
+    return carry_out(chosen, scale, out, jobs, plain)
 
 
 def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: bool) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
+from easgd.cli.options import Parser
 from easgd.errors import SettingError
 from easgd.training.config import FIELDS, Config, convert
 
@@ -32,16 +33,9 @@ GROUPS = {
 }  # fmt: skip
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, as everywhere in this program."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SettingError(f"{message}; see `easgd train --help`")
-
-
 def parser() -> argparse.ArgumentParser:
     """Build the parser; every field of `Config` is a flag."""
-    top = _Parser(
+    top = Parser(
         prog="easgd train", description="Train one model with one method, measure its center, leave a run folder.",
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip

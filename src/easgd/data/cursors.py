@@ -27,7 +27,6 @@ import numpy.typing as npt
 from easgd.errors import SettingError, refuse
 
 _SHIFT = 40
-_POSITION = (1 << _SHIFT) - 1
 Words = npt.NDArray[np.uint64]
 
 

@@ -17,6 +17,8 @@ def home() -> Path:
 
 def path_of(name: str, split: str = "train") -> Path:
     """Return where the data set `name` keeps its `split`."""
+    if Path(name).name != name:
+        raise refuse("data set", repr(name), "a name has no folders in it", f"give a name, or a file NAME{SUFFIX}")
     return home() / f"{name}-{split}{SUFFIX}"
 
 

@@ -4,8 +4,8 @@ All workers and the center must start from one point: different random points tr
 symmetry is broken (the paper's footnote to "Experimental setup"). So every network here is drawn from its own seeded
 generator: the same call gives the same parameters in every process, and leaves torch's global generator alone.
 
-Weights are uniform in ±gain/√fan-in. The paper does not say how it drew them; gain 1 is the default of its Torch7 and
-of today's PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and
+Weights are uniform in ±gain/√fan-in. Gain 1 is the default of Torch7, which the paper says it used, and of today's
+PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and
 leaves the first plateau of CIFAR in less than half the steps. Networks return logits; the loss
 (`torch.nn.functional.cross_entropy`) applies the log-softmax.
 """

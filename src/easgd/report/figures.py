@@ -47,6 +47,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     paths = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
     figure.savefig(paths[0])
     figure.set_layout_engine("none")  # places are found: the second drawing need not search again
+    # No creation date: the same numbers give the same file.
     figure.savefig(paths[1], metadata={"CreationDate": None})
     return paths
 

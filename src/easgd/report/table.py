@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,19 @@ class Table:
 
     def write(self, folder: Path) -> Path:
         """Write the values as CSV."""
-        path = folder / f"{self.name}.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            names, rows = self.file or (
-                [name for name, _ in self.columns], [[value for value, _ in row] for row in self.rows]
-            )  # fmt: skip
-            writer.writerow(names)
-            writer.writerows([plain(value) for value in row] for row in rows)
-        return path
+        names, rows = self.file or (
+            [name for name, _ in self.columns], [[value for value, _ in row] for row in self.rows]
+        )  # fmt: skip
+        return write_rows(folder / f"{self.name}.csv", names, rows)
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """Write a CSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([plain(value) for value in row] for row in rows)
+    return path
 
 
 def plain(value: Any) -> Any:
@@ -44,11 +49,11 @@ def plain(value: Any) -> Any:
     return f"{value:.9g}" if isinstance(value, float) else value
 
 
-def cell(value: Any, form: str = "", scale: float = 1.0, missing: str = "–") -> Cell:
-    """Make a cell; what is missing or not finite is shown as `missing`."""
+def cell(value: Any, form: str = "") -> Cell:
+    """Make a cell; what is missing or not finite is shown as a dash."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return value, missing
-    return value, format(value * scale, form) if form else str(value)
+        return value, "–"
+    return value, format(value, form) if form else str(value)
 
 
 def percent(value: float) -> Cell:

@@ -33,7 +33,6 @@ def _head(choice: Choice[Entry]) -> list[Cell]:
     ]
 
 
-LEVEL = ["level", "seconds", "seeds_reached", "seeds", "speedup", "lower_bound", "against"]
 HEAD = [("method", "method"), ("workers", "p"), ("period", "τ"), ("lr", "η")]
 
 

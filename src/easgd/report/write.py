@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from easgd.report.figures import write_figures
 from easgd.report.model import Model, build
 from easgd.report.page import make_page
 from easgd.report.scales import check_scale
-from easgd.report.table import plain
+from easgd.report.table import write_rows
 from easgd.report.tables import make_all
 
 StrPath = str | os.PathLike[str]
@@ -61,12 +60,10 @@ def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
 
 def write_curves(model: Model, folder: Path, name: str = "curves") -> Path:
     """Write every point of every run."""
-    path = folder / f"{name}.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["run", "method", "lr", "seed", *next(iter(model.entries)).curves])
-        for entry in model.entries:
-            lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
-            for values in zip(*entry.curves.values(), strict=True):
-                writer.writerow([entry.name, entry.label, lr, seed, *(plain(float(value)) for value in values)])
-    return path
+    rows: list[list[object]] = []
+    for entry in model.entries:
+        lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
+        points = zip(*entry.curves.values(), strict=True)
+        rows += [[entry.name, entry.label, lr, seed, *map(float, values)] for values in points]
+    header = ["run", "method", "lr", "seed", *next(iter(model.entries)).curves]
+    return write_rows(folder / f"{name}.csv", header, rows)

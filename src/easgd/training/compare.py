@@ -13,7 +13,7 @@ from easgd.errors import SettingError, refuse
 from easgd.signals import taken
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, check_free, write_json
+from easgd.training.folder import RunFolder, alone, check_free, write_json
 from easgd.training.jobs import Job, Lines, Process
 from easgd.training.run import Run
 from easgd.training.sweep import Sweep, check_jobs, load_sweep, make_sweep
@@ -59,7 +59,8 @@ def carry_out(grid: Sweep, out: Path, *, jobs: int | None = None, view: CompareV
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise refuse("out", out, why, "choose a folder that can be written") from error
-    Comparison(planned, out, at_once, view or CompareView()).run()
+    with alone(out):
+        Comparison(planned, out, at_once, view or CompareView()).run()
     return planned
 
 

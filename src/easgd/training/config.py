@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from easgd.center.control import RANKS
 from easgd.errors import SettingError, refuse, unknown
+from easgd.worker.place import SCHEDULES
 
 if TYPE_CHECKING:
     from easgd.methods import Method
 
 ENGINES = ("local", "simulate", "ray")
-SCHEDULES = ("async", "sync", "round-robin")
 DECAYS = ("constant", "sqrt", "stagnation")
 OPTIMIZERS = ("paper", "sgd", "adam", "adamw")
 EVALUATIONS = ("auto", "live", "after")
@@ -96,6 +97,19 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise refuse(name, value, f"it must be at least {low}", f"write {name}={low}")
+        for name in ("seed", "init_seed"):
+            if not getattr(self, name) < 1 << 63:
+                raise refuse(name, getattr(self, name), "it must be below 2⁶³", f"write {name}=0")
+        if self.engine == "local" and self.workers is not None and self.workers > RANKS:
+            raise refuse("workers", self.workers, f"one machine has at most {RANKS}", 'write engine="simulate"')
+        if self.weight_decay < 0 or self.gamma < 0:
+            name = "weight_decay" if self.weight_decay < 0 else "gamma"
+            raise refuse(name, getattr(self, name), "it must be at least 0", "leave it out for the default")
+        if not self.gain > 0:
+            raise refuse("gain", self.gain, "it must be positive", "leave it out for the default")
+        if self.compression != "none" and self.engine == "local":
+            remedy = 'leave it out, or write engine="ray"'
+            raise refuse("compression", self.compression, "on one machine nothing is sent", remedy)
         if self.target is not None and not 0 < self.target < 1:
             raise refuse("target", self.target, "a test error lies between 0 and 1", "write target=0.21 for 21 %")
 
@@ -117,10 +131,9 @@ class Config:
             filled = replace(filled, steps=500)
         if filled.evaluate_every is None and filled.seconds:
             filled = replace(filled, evaluate_every=filled.seconds / 40)
-        if filled.engine == "simulate":
-            from easgd.engines.simulate import CostModel
+        from easgd.engines.simulate import CostModel
 
-            CostModel.preset(filled.cost)
+        CostModel.preset(filled.cost)
         made = filled.make_method()
         made.check(filled.workers or 1, filled.lr)
         return replace(filled, period=made.period)
@@ -133,7 +146,7 @@ class Config:
         return self.momentum if self.momentum is not None else 0.9 if digits else 0.99
 
     def make_method(self) -> Method:
-        """Build the method; settings that it does not have are refused unless they are None."""
+        """Build the method. Settings that it does not have are refused; but a method alone may be told any period."""
         from easgd.methods import METHODS
 
         cls = METHODS[self.method]

@@ -12,6 +12,7 @@ status.json             running, finished, interrupted or failed
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,23 @@ def git_revision() -> str | None:
         )  # fmt: skip
         return out.stdout.strip() or None
     return None
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for the length of the block: two programs must not write the same runs at once."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise refuse("out", folder, why, "choose a folder that can be written") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise refuse("out", folder, "another easgd is at work in it", "wait, or choose another folder") from None
+        yield
 
 
 def check_free(path: Path) -> None:

@@ -21,7 +21,7 @@ import inspect
 import itertools
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,20 @@ def make_sweep(
     levels, baseline, jobs = data.get("levels"), data.get("baseline"), data.get("jobs")
     if levels is not None:
         levels = _levels(levels)
-    if baseline is not None and not isinstance(baseline, str):
-        raise refuse("baseline", baseline, "it is the name of a method", 'write baseline = "msgd"')
+    check_baseline(baseline, configs)
     return Sweep(list(configs), levels, baseline, check_jobs(jobs), dict(data))
+
+
+def check_baseline(baseline: Any, configs: Collection[Config]) -> None:
+    """Refuse a name that none of the runs has."""
+    if baseline is None:
+        return
+    if not isinstance(baseline, str):
+        raise refuse("baseline", baseline, "it is the name of a method", 'write baseline = "msgd"')
+    methods, labels = {config.method for config in configs}, {config.label.casefold() for config in configs}
+    # A label of the report may say more: what tells two of the same name apart.
+    if baseline.casefold() not in methods and not baseline.casefold().startswith(tuple(labels)):
+        raise unknown("baseline", baseline, methods)
 
 
 def _levels(given: Any) -> list[float]:

@@ -10,7 +10,7 @@ import torch
 from easgd.errors import refuse
 from easgd.signals import Handler, taken
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, check_free, default_folder, write_model
+from easgd.training.folder import RunFolder, alone, check_free, default_folder, write_model
 from easgd.training.run import Run
 from easgd.training.task import Task
 from easgd.training.view import Silent, View
@@ -99,6 +99,11 @@ def runner_of(config: Config) -> type[Any]:
 
 
 def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
+    with alone(folder.path):
+        return _carry_out_alone(config, folder, view, resumed)
+
+
+def _carry_out_alone(config: Config, folder: RunFolder, view: View, resumed: bool) -> Run:
     torch.set_num_threads(1)
     runner: Runner = runner_of(config)(config, folder, view)
     try:

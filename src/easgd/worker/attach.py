@@ -71,9 +71,20 @@ def attach(
     place = Place.from_environment()
     place = replace(place, compression=compression or place.compression)
     Codec.named(place.compression)  # refuses an unknown name
-    if isinstance(patience, bool) or not isinstance(patience, int) or patience < 0:
-        raise refuse("patience", patience, "it is a number of exchanges ≥ 0", "write patience=10")
+    _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
+    _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")
+    _check_number("seed", seed, int, "a whole number ≥ 0", "seed=0")
+    if curvature is not None:
+        _check_number("curvature", curvature, float, "a number ≥ 0", "curvature=None where it is not known")
+    if saved is not None and not (isinstance(saved, dict) and {"slots", "version"} <= saved.keys()):
+        raise refuse("saved", type(saved).__name__, "it is a center's state", 'give {"slots": …, "version": …}')
     return Worker(
         model, optimizer, method, place, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
     )  # fmt: skip
+
+
+def _check_number(what: str, value: object, kind: type, bound: str, example: str) -> None:
+    kinds = (int,) if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
+        raise refuse(what, value, f"it is {bound}", f"write {example}")

@@ -15,7 +15,7 @@ from easgd.center.onlooker import Onlooker
 from easgd.engines.local.launch import Launcher
 from easgd.engines.local.remains import final_center, save_center
 from easgd.engines.local.rundir import OwnedRun, clean_stale, new_id
-from easgd.engines.local.settings import check_count, check_schedule
+from easgd.engines.local.settings import check_count, check_schedule, check_workers
 from easgd.engines.watch import Watch, Watching
 from easgd.errors import SettingError, unknown
 from easgd.records import Breakdown, Record, breakdown, read_records
@@ -120,7 +120,7 @@ def _check(workers: int, engine: str, restarts: int, schedule: str | None) -> No
         raise unknown("engine", engine, _ENGINES)
     if _ENGINES[engine]:
         raise SettingError(f"engine = {engine!r}: {_ENGINES[engine]}")
-    check_count("workers", workers, 1, "workers=4")
+    check_workers("workers", workers, "workers=4")
     check_count("restarts", restarts, 0, "restarts=1")
     check_schedule(schedule)
 

@@ -190,7 +190,7 @@ class Simulation:
         loss = self.gradients.loss(worker)
         if node.scheduler is not None:
             if loss is not None and hasattr(node.scheduler, "observe"):
-                node.scheduler.observe(loss)
+                self._observe(node.scheduler, loss)
             node.scheduler.step()
         self.on_record(
             Step(
@@ -205,6 +205,12 @@ class Simulation:
             self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
             return None
         return push
+
+    def _observe(self, scheduler: Any, loss: float) -> None:
+        before = scheduler.drops
+        scheduler.observe(loss)
+        if self.method.sequential and self.method.average == "mean" and before == 0 < scheduler.drops:
+            self.center.begin_average()  # ASGD on ImageNet averages from the first drop of the rate on
 
     def exchange_seconds(self, participants: int) -> tuple[float, float]:
         """Time up to the center and time back, for one message among this many workers."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import shutil
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ from typing import Any
 from easgd.errors import SettingError
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
-from easgd.report.table import Table
+from easgd.methods import METHODS
+from easgd.records import Step
+from easgd.report.table import Table, write_rows
 from easgd.training.folder import git_revision, read_json, write_json
 from easgd.training.run import Run
 
 KEPT = ("config.json", "status.json", "evaluations.jsonl")
+WORKERS = ("time", "loss", "distance", "staleness")
 SMALL = 100_000
 """Packed records above this many bytes stay where they are."""
 
@@ -37,42 +42,77 @@ def keep_runs(runs: Sequence[Run], out: Path) -> Path:
             packed = gzip.compress(records.read_bytes(), mtime=0) if records.stat().st_size < 20 * SMALL else b""
             if 0 < len(packed) <= SMALL:
                 (target / f"{records.name}.gz").write_bytes(packed)
+        if rows := workers_of(run):
+            write_rows(target / "workers.csv", WORKERS, rows)
     return folder
+
+
+def workers_of(run: Run) -> list[list[float]]:
+    """What became of the workers between two evaluations: their own loss, their distance to x̃ and their staleness."""
+    ends = [float(row["time"]) for row in run.evaluations]
+    sums = {end: [[0.0, 0] for _ in WORKERS[1:]] for end in ends}
+    for record in run.records():
+        if isinstance(record, Step) and (place := bisect_left(ends, record.time)) < len(ends):
+            for part, value in zip(sums[ends[place]], (record.loss, record.distance, record.staleness), strict=True):
+                if value is not None:
+                    part[0], part[1] = part[0] + value, part[1] + 1
+    means = [[end, *(total / n if n else math.nan for total, n in parts)] for end, parts in sums.items()]
+    return [row for row in means if any(map(math.isfinite, row[1:]))]
 
 
 def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Path]) -> dict[str, Any]:
     """Where a figure came from."""
-    revisions = {str((read_json(run.path / "environment.json") or {}).get("git")) for run in runs}
     return {
         "recipe": recipe.name,
         "place": recipe.place,
         "title": recipe.title,
         "scale": scale.name,
-        "scale_words": scale.words,
         "command": f"easgd paper {recipe.name} --scale {scale.name}",
         "drawn_by_revision": git_revision(),
-        "run_by_revisions": sorted(revisions),
         "data": sorted({run.config.data for run in runs}),
         "seeds": sorted({run.config.seed for run in runs}),
         "init_seeds": sorted({run.config.init_seed for run in runs}),
-        "runs": {run.path.name: run.status.get("state") for run in runs},
+        "runs": {run.path.name: {"state": run.status.get("state"), "revision": revision_of(run)} for run in runs},
         "real_hours": round(sum(float(run.status.get("seconds") or 0.0) for run in runs) / 3600, 4),
         "paper_says": recipe.paper_says,
         "files": [path.name for path in paths],
     }
 
 
+def revision_of(run: Run) -> str | None:
+    """The revision of the code that a run was begun with."""
+    return (read_json(run.path / "environment.json") or {}).get("git")
+
+
+def told(runs: Sequence[Run]) -> Table:
+    """What every run was told, and how far it came."""
+    columns = ("run", "method", "p", "τ", "η", "more", "gradients", "ended because")
+    rows = []
+    for run in runs:
+        config, last = run.config, run.evaluations[-1]
+        more = [config.compression] if config.compression != "none" else []
+        more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
+        more += ["decay at stagnation"] if config.decay == "stagnation" else []
+        cells = (
+            run.path.name, METHODS[config.method].name, config.workers, config.period, f"{config.lr:g}",
+            ", ".join(more) or "–", last["steps"], run.status.get("reason"),
+        )  # fmt: skip
+        rows.append([(value, str(value)) for value in cells])
+    return Table("runs", "Runs", [(name, name) for name in columns], rows)
+
+
 def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes: Sequence[str]) -> list[Path]:
     """Write about.json and README.md."""
     name, trained = facts["recipe"], bool(facts["runs"])
-    lines = [f"# {facts['title']}", "", f"{facts['place']} of the paper. `{facts['command']}`", ""]
+    place = facts["place"] if facts["place"].startswith("Beyond") else f"{facts['place']} of the paper"
+    lines = [f"# {facts['title']}", "", f"{place}. `{facts['command']}`", ""]
     lines += [f"![{facts['title']}]({name}.png)" if f"{name}.png" in facts["files"] else _picture(facts), ""]
     if trained:
-        lines += [f"- Scale *{facts['scale']}*: {facts['scale_words']}."]
         seeds = ", ".join(map(str, facts["seeds"]))
-        lines += [f"- Data: {', '.join(facts['data'])}. Seeds: {seeds}. Runs: {len(facts['runs'])}."]
+        lines += [f"- Scale *{facts['scale']}*. Data: {', '.join(facts['data'])}. Seeds: {seeds}."]
         lines += [f"- Real time of the runs together: {facts['real_hours']:.3g} h."]
-        lines += [f"- Revision of the runs: {', '.join(facts['run_by_revisions'])}."]
+        revisions = sorted({str(run["revision"]) for run in facts["runs"].values()})
+        lines += [f"- Revision of the runs: {', '.join(revisions)}."]
     lines += [f"- Drawn by revision {facts['drawn_by_revision']}."]
     if facts["paper_says"]:
         lines += [f"- The paper says: {facts['paper_says']}."]

@@ -5,7 +5,6 @@ A number of the paper is drawn only beside ours, and always says "paper".
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from easgd.report.figures import STYLE, bars, curves, rows_of, save
 from easgd.report.levels import speedup, time_to
 from easgd.report.model import Line, Model
 from easgd.report.style import COLOURS, DASHES, Look
-from easgd.report.table import Table, plain
+from easgd.report.table import Table
 from easgd.report.write import write_curves
 from easgd.training.config import Config
 
@@ -226,12 +225,3 @@ def finish(sketch: Sketch, figure: Figure) -> list[Path]:
         if any(map(math.isfinite, reached)):
             sketch.tables.append(tables.times(sketch.model))
     return [*paths, write_curves(sketch.model, sketch.out, sketch.name)]
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """Write a table that has no report behind it."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([plain(value) for value in row] for row in rows)
-    return path

@@ -17,7 +17,7 @@ from easgd.training.config import SEQUENTIAL, Config
 
 START = 5.0
 """Seconds until a run's process has imported torch and opened its data."""
-IMAGES = {"digits": (1437, 360), "cifar10": (50_000, 10_000), "imagenet": (1_281_167, 50_000)}
+IMAGES = {"digits": (1433, 364), "cifar10": (50_000, 10_000), "imagenet": (1_281_167, 50_000)}
 """Training and test images; generated sets are small."""
 LARGE = 100
 """Networks with larger inputs are measured on few images, and multiplied."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from easgd.report.table import Table
 from easgd.training.compare import carry_out, default_jobs, plan
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
+from easgd.training.folder import alone
 from easgd.training.jobs import Job
 from easgd.training.run import Run
 from easgd.training.sweep import Sweep, make_sweep
@@ -64,7 +63,7 @@ def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: Compa
     """Make one figure or table in `out`/NAME; its runs are in `out`/runs, shared with the other recipes."""
     recipe, scale = find(name, scale_name)
     folder = out / name
-    with _alone(out):
+    with alone(out):
         if recipe.grid is None:
             return _analysis(recipe, scale, folder)
         sweep = sweep_of(recipe, scale)
@@ -152,26 +151,8 @@ def _close(
 ) -> Made:
     archive.check_figures(paths)
     facts = archive.about(made.recipe, scale, runs, paths)
-    made.paths = [*paths, *archive.write_page(facts, tables, folder, notes)]
+    shown = [*tables, archive.told(runs)] if runs else tables
+    made.paths = [*paths, *archive.write_page(facts, shown, folder, notes)]
     if runs:
         made.paths.append(archive.keep_runs(runs, folder))
     return made
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Two programs must not carry out the same runs at once."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / ".lock").open("a")
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise refuse("out", out, why, "choose a folder that can be written") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise refuse(
-                "out", out, "another `easgd paper` is at work in it", "wait, or choose another folder"
-            ) from None
-        yield

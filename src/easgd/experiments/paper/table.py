@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from easgd.engines.simulate import simulate
-from easgd.experiments.paper.drawing import write_rows
 from easgd.experiments.paper.scales import Scale
 from easgd.methods import EASGD, SGD, Downpour, Method
 from easgd.report.figures import STYLE, save
-from easgd.report.table import Table, cell
+from easgd.report.table import Table, cell, write_rows
 from easgd.training.run import Run
 
 Row = tuple[str, str, int, int, float, float, float]
@@ -92,7 +91,7 @@ def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[
                 face = "white" if source == "paper" else colour
                 axes.bar(place, value, bottom=bottom, color=face, edgecolor=colour, hatch=hatch, width=0.8, label=part)
                 bottom += value
-        ticks = [f"{'paper' if row[0] == 'paper' else row[0]}\nτ={row[2]} p={row[3]}" for row in group]
+        ticks = [f"{row[0]}\nτ={row[2]} p={row[3]}" for row in group]
         axes.set_xticks(range(len(group)), ticks, rotation=90, fontsize=8)
         steps = STEPS.get(experiment, STEPS["cifar"])
         axes.set_title(experiment)
@@ -105,7 +104,7 @@ def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[
     rows = [(row[0], row[1].replace("\n", " "), *row[2:]) for row in rows]
     header = ["source", "experiment", "period", "workers", *PARTS]
     paths.append(write_rows(out / f"{name}.csv", header, rows))
-    shown: list[list[Any]] = [[*((v, str(v)) for v in row[:4]), *(cell(v, ".3g") for v in row[4:])] for row in rows]
+    shown: list[list[Any]] = [[*((v, str(v)) for v in row[:4]), *(cell(v, ".4g") for v in row[4:])] for row in rows]
     columns = [(h, h) for h in header]
     return paths, Table("time-breakdown", "Seconds per 400 (CIFAR) or 1024 (ImageNet) batches", columns, shown, NOTE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from easgd.errors import refuse
+from easgd.report.figures import save
+from easgd.report.table import write_rows
 from easgd.theory.linear import Progress
 
 # cividis and viridis rise evenly in lightness, so they survive a grey printer and colour-blind eyes.
@@ -45,14 +46,8 @@ def write(fig: Figure, header: Sequence[str], rows: Iterable[Sequence[object]], 
         raise refuse("out", out, f"cannot be used as a folder ({error.strerror})", "give another folder") from None
     paths = [out / f"{name}.{kind}" for kind in ("png", "pdf", "csv")]
     with rc_context(STYLE):
-        fig.savefig(paths[0])
-        fig.set_layout_engine("none")  # places are found: the second drawing need not search again
-        # No creation date: the same numbers give the same file.
-        fig.savefig(paths[1], metadata={"CreationDate": None})
-    with paths[2].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+        save(fig, out / name)
+    write_rows(paths[2], header, rows)
     return paths
 
 

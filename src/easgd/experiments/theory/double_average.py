@@ -31,7 +31,7 @@ class Data:
 
 def compute(samples: int = 20_000, seed: int = 0, report: Progress | None = None) -> Data:
     """Sample synchronous EASGD from the optimum, and evaluate the exact variances."""
-    n, rng = count("samples", samples), np.random.default_rng(seed)
+    n, rng = count("samples", samples), np.random.default_rng(count("seed", seed, least=0))
     eta, beta = SETTINGS[0]
     x, center, total = np.zeros((n, WORKERS)), np.zeros(n), np.zeros(n)
     kept = {}
