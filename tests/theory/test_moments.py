@@ -139,6 +139,12 @@ def test_corollary_is_the_limit_over_p():
     assert mse_limit(1.0, 2.0) == math.inf
 
 
+def test_the_smaller_beta_the_smaller_the_limit():
+    for eta in (0.02, 0.5, 1.0, 1.5, 1.95):
+        limits = [mse_limit(eta, float(beta)) for beta in np.linspace(0.01, 1.99, 100)]
+        assert limits == sorted(limits)
+
+
 def test_sgd_variance():
     assert sgd_variance(1.0) == 1.0  # x ← ξ
     assert sgd_variance(0.5, h=2.0, sigma=3.0) == pytest.approx(0.5 * 9 / (2 * 1))
