@@ -17,6 +17,7 @@ import numpy as np
 from easgd.errors import refuse, unknown
 from easgd.report.entry import Entry
 from easgd.training.select import Choice
+from easgd.training.sweep import check_levels
 
 
 @dataclass(frozen=True)
@@ -81,21 +82,10 @@ def parse_levels(text: str) -> list[float]:
     levels = []
     for word in text.split(","):
         try:
-            level = float(word.strip().removesuffix("%")) / (100 if word.strip().endswith("%") else 1)
+            levels.append(float(word.strip().removesuffix("%")) / (100 if word.strip().endswith("%") else 1))
         except ValueError:
             raise refuse("levels", repr(text), f"{word.strip()!r} is not a number", example) from None
-        if not 0 < level < 1:
-            raise refuse("levels", repr(text), f"{level:g} does not lie between 0 and 1", example)
-        levels.append(level)
-    return levels
-
-
-def check_levels(levels: Sequence[float]) -> list[float]:
-    """Return the levels from the easiest to the hardest, each once; refuse what is no share of errors."""
-    for level in levels:
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise refuse("level", level, "a test error lies between 0 and 1", "write 0.21 for 21 %")
-    return sorted(set(levels), reverse=True)
+    return check_levels(levels)
 
 
 def automatic_levels(choices: Sequence[Choice[Entry]], count: int = 4) -> list[float]:

@@ -11,11 +11,12 @@ import numpy as np
 
 from easgd.errors import refuse
 from easgd.report.entry import COMPARISON, Entry, load, methods
-from easgd.report.levels import Speedup, automatic_levels, check_levels, comparators, speedup, time_to
+from easgd.report.levels import Speedup, automatic_levels, comparators, speedup, time_to
 from easgd.report.style import Look, looks
 from easgd.training.folder import read_json
 from easgd.training.run import Curve
 from easgd.training.select import Choice
+from easgd.training.sweep import check_levels
 
 PANELS = {"train_loss": "training loss", "test_loss": "test loss", "test_error": "test error"}
 UNITS = ((5 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))

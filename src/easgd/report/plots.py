@@ -10,6 +10,7 @@ import numpy as np
 from easgd.report.levels import time_to
 from easgd.report.model import PANELS, Line, Model
 from easgd.report.scales import is_log, limits
+from easgd.report.style import PARTS
 
 Plot = dict[str, Any]
 MAX_POINTS = 2000
@@ -105,9 +106,8 @@ def _bars(model: Model) -> Plot:
 def _split(model: Model) -> Plot:
     """Bars of compute, data, communication and waiting, as shares of the whole."""
     shown = [line for line in model.lines if line.choice.runs[0].scan.steps]
-    parts = {"compute": "#0072b2", "data": "#e69f00", "communication": "#d55e00", "waiting": "#7f7f7f"}
     traces = []
-    for part, colour in parts.items():
+    for part, colour in PARTS.items():
         shares = []
         for line in shown:
             split = line.choice.runs[0].scan.breakdown
@@ -117,4 +117,4 @@ def _split(model: Model) -> Plot:
         bar = {"type": "bar", "name": part, "orientation": "h", "marker": {"color": colour}}
         traces.append({**bar, "y": [line.label for line in shown], "x": _numbers(shares)})
     plot = _plot("split", "share of a worker's time [%]", traces if shown else [], "share [%]")
-    return {**plot, "timed": False, "stacked": True, "rows": len(shown), "keys": parts}
+    return {**plot, "timed": False, "stacked": True, "rows": len(shown), "keys": PARTS}

@@ -10,6 +10,8 @@ from easgd.report.entry import Entry
 from easgd.training.select import Choice
 
 # Okabe and Ito's palette for colour-blind eyes, without its yellow, which white paper swallows.
+PARTS = {"compute": "#0072b2", "data": "#e69f00", "communication": "#d55e00", "waiting": "#7f7f7f"}
+"""Where a worker's time went."""
 COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 # plotly's dash, as lengths in pixels; () is a whole line.
 DASHES: tuple[tuple[int, ...], ...] = ((), (9, 4), (3, 3), (9, 3, 3, 3), (15, 4), (9, 3, 3, 3, 3, 3))

@@ -21,7 +21,7 @@ import inspect
 import itertools
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def make_sweep(
                 raise refuse("runs", f"more than {MOST}", "that is no comparison any more", "shorten the lists")
     levels, baseline, jobs = data.get("levels"), data.get("baseline"), data.get("jobs")
     if levels is not None:
-        levels = _levels(levels)
+        levels = check_levels(levels if isinstance(levels, list) else [levels])
     check_baseline(baseline, configs)
     return Sweep(list(configs), levels, baseline, check_jobs(jobs), dict(data))
 
@@ -92,12 +92,12 @@ def check_baseline(baseline: Any, configs: Collection[Config]) -> None:
         raise unknown("baseline", baseline, methods)
 
 
-def _levels(given: Any) -> list[float]:
-    levels = given if isinstance(given, list) else [given]
+def check_levels(levels: Sequence[Any]) -> list[float]:
+    """Return test errors from the easiest to the hardest, each once; refuse what is no share of errors."""
     for level in levels:
         if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise refuse("levels", given, "test errors lie between 0 and 1", "write levels = [0.05, 0.03]")
-    return [float(level) for level in levels]
+            raise refuse("levels", level, "a test error lies between 0 and 1", "write 0.21 for 21 %")
+    return sorted({float(level) for level in levels}, reverse=True)
 
 
 def check_jobs(jobs: Any) -> int | None:

@@ -14,6 +14,7 @@ import torch
 from easgd.engines.simulate import simulate
 from easgd.experiments.paper.scales import Scale
 from easgd.methods import EASGD, SGD, Downpour, Method
+from easgd.report import style
 from easgd.report.figures import STYLE, save
 from easgd.report.table import Table, cell, write_rows
 from easgd.training.run import Run
@@ -22,7 +23,8 @@ Row = tuple[str, str, int, int, float, float, float]
 """source, experiment, τ, p, seconds of compute, data, communication"""
 
 STEPS = {"cifar": 400, "imagenet": 1024}
-PARTS = {"compute": "#0072b2", "data": "#e69f00", "communication": "#d55e00"}
+PARTS = {name: style.PARTS[name] for name in ("compute", "data", "communication")}
+"""The paper counts waiting as communication."""
 NOTE = (
     "Rows marked “paper” are the paper's own numbers. τ = 1 is DOWNPOUR (p = 1: SGD), τ = 10 is EASGD. Rows marked "
     "“measured” are two runs one after the other on this machine: what else ran on it shows in their compute time, "
