@@ -66,7 +66,8 @@ def train(
     check_free(folder.path)
     Task(resolved)  # what cannot be trained is refused before anything is written
     folder.create(resolved)
-    return _carry_out(resolved, folder, view or Silent(), resumed=False)
+    with alone(folder.path):
+        return _carry_out(resolved, folder, view or Silent(), resumed=False)
 
 
 def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings: Any) -> Run:
@@ -81,10 +82,11 @@ def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings:
         if name not in ANEW and value != getattr(config, name, None):
             remedy = f"leave it away; {', '.join(ANEW)} may be given anew"
             raise refuse(name, value, f"a run that goes on keeps {getattr(config, name, None)}", remedy)
-    if settings:
-        config = Config.from_dict({**config.as_dict(), **settings}).resolved()
-        folder.write_config(config)
-    return _carry_out(config, folder, view or Silent(), resumed=True)
+    with alone(folder.path):
+        if settings:
+            config = Config.from_dict({**config.as_dict(), **settings}).resolved()
+            folder.write_config(config)
+        return _carry_out(config, folder, view or Silent(), resumed=True)
 
 
 def runner_of(config: Config) -> type[Any]:
@@ -99,11 +101,6 @@ def runner_of(config: Config) -> type[Any]:
 
 
 def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
-    with alone(folder.path):
-        return _carry_out_alone(config, folder, view, resumed)
-
-
-def _carry_out_alone(config: Config, folder: RunFolder, view: View, resumed: bool) -> Run:
     torch.set_num_threads(1)
     runner: Runner = runner_of(config)(config, folder, view)
     try:
