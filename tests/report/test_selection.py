@@ -1,6 +1,7 @@
 """The paper's selection, times to a level and speed-ups, on numbers a reader can check."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from easgd.errors import SettingError
 from easgd.report.entry import load, methods
 from easgd.report.levels import automatic_levels, comparators, parse_levels, speedup, time_to
 from easgd.report.model import build, headline
+from easgd.training.config import Config
 from easgd.training.select import labels
 from report.folders import comparison, write_run
 
@@ -80,6 +82,13 @@ def test_a_baseline_is_named_by_label_or_method(tmp_path):
     assert [c.label for c in comparators(found, "EASGD p=4 τ=10")] == ["EASGD p=4 τ=10"]
     with pytest.raises(SettingError, match="did you mean 'MSGD'"):
         comparators(found, "MSGDD")
+
+
+def test_labels_say_what_differs_and_budgets_only_where_nothing_else_does():
+    base = Config(method="eamsgd", engine="simulate", seconds=100.0).resolved()
+    packed, longer = replace(base, compression="int8", seconds=48.0), replace(base, seconds=200.0)
+    assert labels([base, packed]) == ["EAMSGD p=4 τ=10 compression=none", "EAMSGD p=4 τ=10 compression=int8"]
+    assert labels([base, longer]) == ["EAMSGD p=4 τ=10 seconds=100", "EAMSGD p=4 τ=10 seconds=200"]
 
 
 def test_levels_reach_from_the_slowest_learner_to_the_best(tmp_path):

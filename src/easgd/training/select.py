@@ -18,6 +18,9 @@ from easgd.training.config import SEQUENTIAL, Config
 INCIDENTAL = ("evaluate", "evaluate_every", "train_subset", "checkpoint_every", "parallel", "restarts")
 
 
+BUDGETS = ("steps", "epochs", "seconds", "target")
+
+
 class Scored(Protocol):
     """A run with its settings, its smallest test error (infinite where none was measured), and whether it is over."""
 
@@ -104,12 +107,13 @@ def labels(configs: list[Config]) -> list[str]:
     for config, name in zip(configs, names, strict=True):
         twins = [other.as_dict() for other, its in zip(configs, names, strict=True) if its == name]
         own = config.as_dict()
-        differing = [
-            f"{'η' if key == 'lr' else key}={_short(value)}"
-            for key, value in own.items()
-            if key not in ("seed", *INCIDENTAL) and any(twin[key] != value for twin in twins)
-        ]
-        result.append(" ".join([name, *differing]))
+        differing = {key for key in own if key not in ("seed", *INCIDENTAL) and any(t[key] != own[key] for t in twins)}
+        # How long each was allowed to train is of interest only where nothing else tells them apart.
+        telling = differing - set(BUDGETS)
+        if sum(all(twin[key] == own[key] for key in telling) for twin in twins) == 1:
+            differing = telling
+        shown = [f"{'η' if key == 'lr' else key}={_short(own[key])}" for key in own if key in differing]
+        result.append(" ".join([name, *shown]))
     return result
 
 

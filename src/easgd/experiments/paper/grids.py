@@ -107,6 +107,7 @@ def traffic(scale: Scale) -> Grid:
         groups += [scale.group("eamsgd", 4, 10)]
         brief: Group = {"seconds": 48.0, "evaluate_every": 6.0, "target": None}
         groups += [scale.group("eamsgd", 4, 10, compression="int8", **brief)]
+        groups += [scale.group("eamsgd", 4, 100, **{**_compared(scale, "eamsgd"), "lr": 0.01})]
         return _grid(scale, [*groups, frugal(scale)])
     taus = (1, 10) if scale.name == "smoke" else (1, 4, 16, 64)
     groups += [

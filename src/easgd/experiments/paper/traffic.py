@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from easgd.experiments.paper.drawing import Sketch, finish, method_name
+from easgd.experiments.paper.drawing import Sketch, finish
 from easgd.report.model import Line, Model
 from easgd.report.table import Table
 from easgd.training.config import Config
@@ -29,11 +29,11 @@ class Traffic:
 
     @property
     def label(self) -> str:
-        """Method, τ, and what else was done to exchange less."""
+        """Method, p, τ, and what else was done to exchange less."""
         config: Config = self.run.config
         packed = " int8" if config.compression == "int8" else ""
         decay = f" γ={config.gamma:g}" if config.decay == "sqrt" else ""
-        return f"{method_name(config)} τ={config.period}{packed}{decay}"
+        return f"{config.label}{packed}{decay}"
 
     @property
     def parameters(self) -> int:
@@ -63,17 +63,17 @@ def against_bytes(sketch: Sketch) -> list[Path]:
     traffics = [
         Traffic(line, Run(line.choice.runs[0].folder.path)) for line in sketch.model.lines if not line.choice.sequential
     ]
-    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    figure = Figure(figsize=(10.5, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _errors(left, sketch.model, traffics)
     _shares(right, traffics)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     sketch.tables.append(_table(traffics))
     return finish(sketch, figure)
 
 
 def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
-    """Curves of the parallel methods; a method alone sends nothing, and is a level to be reached."""
+    """Curves of the parallel methods; a method alone is drawn as if every gradient had been sent, as DDP does."""
     for traffic in traffics:
         curves, look = traffic.run.curves(), traffic.line.look
         sent = curves["bytes"] > 0
@@ -81,10 +81,12 @@ def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
         axes.plot(curves["bytes"][sent], error, label=traffic.label, color=look.colour, linestyle=look.matplotlib)
     for line in model.lines:
         if line.choice.sequential:
-            best = min(float(error) for error in line.mean["test_error"])
-            axes.axhline(100 * best, color="0.2", linewidth=1.0, linestyle="--", label=f"{line.label}: its best")
-    most = max(DDP * traffic.parameters * traffic.gradients for traffic in traffics)
-    axes.axvline(most, color="0.5", linewidth=1.0, linestyle=":", label="DDP's bytes for the most gradients")
+            curves = line.choice.runs[0].curves
+            every = DDP * traffics[0].parameters * curves["steps"]
+            error = 100 * curves["test_error"]
+            label = f"{line.label}, if every gradient were sent (DDP)"
+            axes.plot(every[1:], error[1:], color="0.3", label=label)
+            axes.axhline(error.min(), color="0.3", linewidth=0.8, linestyle="--", label=f"{line.label}: its best")
     axes.set(xscale="log", xlabel="bytes exchanged by all workers, both ways", ylabel="test error of the center [%]")
     axes.grid(alpha=0.25, linewidth=0.6)
 
