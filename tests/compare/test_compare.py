@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -174,9 +175,12 @@ def test_the_remaining_time_is_judged_by_what_was_seen(tmp_path):
     # one took 10 s; one stands at a half after 5 s of the same pace; two wait: (5 + 20)/2 s
     jobs[0].state, jobs[0].progress, jobs[0].began, jobs[0].seconds = "finished", 1.0, 1.0, 10.0
     jobs[1].state, jobs[1].progress, jobs[1].began, jobs[1].seconds = "running", 0.5, 1.0, 5.0
-    comparison.waiting = jobs[2:]
-    comparison.running = dict.fromkeys(jobs[1:2])
+    comparison.waiting = [[job] for job in jobs[2:]]
+    comparison.running = {jobs[1]: Mock(jobs=jobs[1:2])}
     assert comparison.remaining() == pytest.approx(12.5)
+    # two that go the same way take the time of one
+    comparison.waiting = [jobs[2:]]
+    assert comparison.remaining() == pytest.approx(7.5)
 
 
 def test_durations_are_readable():

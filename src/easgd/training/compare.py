@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from easgd.training.sweep import Sweep, check_jobs, load_sweep, make_sweep
 
 IRRELEVANT = ("parallel", "checkpoint_every")
 """Settings that change no number of a run."""
+PATHS = {"adownpour": "downpour", "mvadownpour": "downpour", "asgd": "sgd", "mvasgd": "sgd"}
+"""Methods that measure an average, and the method whose way they go."""
 
 
 def compare(
@@ -106,13 +108,31 @@ def _free_name(config: Config, used: set[str]) -> str:
     return found
 
 
+def path_of(config: Config) -> Hashable:
+    """What two runs must have in common to be computed together; None for a run that goes alone."""
+    if config.engine != "simulate" or config.target is not None:  # at a target, each would end on its own
+        return None
+    common = ((name, value) for name, value in config.as_dict().items() if name not in ("method", "rate", *IRRELEVANT))
+    return PATHS.get(config.method, config.method), tuple(common)
+
+
+def families(configs: Sequence[Config]) -> list[list[Config]]:
+    """Put together the runs that go the same way (`training.family`), in the order of the first of each."""
+    found: dict[Hashable, list[Config]] = {}
+    for config in configs:
+        path = path_of(config)
+        found.setdefault(config if path is None else path, []).append(config)
+    return list(found.values())
+
+
 class Comparison:
     """The jobs of a comparison, some of them running."""
 
     def __init__(self, planned: Sequence[Job], out: Path, at_once: int, view: CompareView) -> None:
         self.jobs, self.at_once, self.view = planned, at_once, view
         self.logs = out / "logs"
-        self.waiting = [job for job in planned if job.state == "waiting"]
+        waiting = {job.config: job for job in planned if job.state == "waiting"}
+        self.waiting = [[waiting[config] for config in family] for family in families(list(waiting))]
         self.running: dict[Job, Process] = {}
         self.stopped = 0
         self._lines: Lines = queue.Queue()
@@ -124,17 +144,26 @@ class Comparison:
             self.view.begin(self.jobs, self.at_once)
             with taken(self._ask):
                 while self.running or (self.waiting and not self.stopped):
-                    while self.waiting and not self.stopped and len(self.running) < self.at_once:
-                        job = self.waiting.pop(0)
-                        self.running[job] = Process(job, self.logs, lifeline, self._lines)
-                        self.view.started(job)
+                    while self.waiting and not self.stopped and len(self.processes) < self.at_once:
+                        self._start(self.waiting.pop(0), lifeline)
                     self._listen()
                     self.view.remaining(self.remaining())
         finally:
-            for process in self.running.values():
+            for process in self.processes:
                 process.kill()
             lifeline.close()
             self.view.end(self.jobs)
+
+    @property
+    def processes(self) -> list[Process]:
+        """The processes at work, each once."""
+        return list(dict.fromkeys(self.running.values()))
+
+    def _start(self, jobs: list[Job], lifeline: Lifeline) -> None:
+        process = Process(jobs, self.logs, lifeline, self._lines)
+        for job in jobs:
+            self.running[job] = process
+            self.view.started(job)
 
     def _listen(self) -> None:
         """Take what the runs have said since the last look."""
@@ -143,7 +172,7 @@ class Comparison:
         except queue.Empty:
             return
         if event is None:
-            self.running.pop(job).conclude(bool(self.stopped))
+            self.running.pop(job).conclude(job, bool(self.stopped))
             self.view.ended(job)
         elif event["event"] == "evaluation":
             share = float(event.get("progress", job.progress))
@@ -158,13 +187,13 @@ class Comparison:
         if not expected:
             return None
         usual = sum(expected) / len(expected)
-        now = [(job.expected() or usual) * (1 - job.progress) for job in self.running]
+        now = [max((job.expected() or usual) * (1 - job.progress) for job in each.jobs) for each in self.processes]
         return max([*now, (sum(now) + usual * len(self.waiting)) / self.at_once], default=0.0)
 
     def _ask(self, number: int, frame: Any) -> None:
         """The first Ctrl-C or SIGTERM lets every run save itself; the second ends them at once."""
         self.stopped += 1
-        for process in list(self.running.values()):
+        for process in self.processes:
             process.interrupt() if self.stopped == 1 else process.kill()
         if self.stopped == 1:
             self.view.note("stopping: the runs save themselves; Ctrl-C again ends them at once")

@@ -1,4 +1,4 @@
-"""One run of a comparison: a process of its own, watched through its lines of JSON."""
+"""The runs of a comparison: each a process of its own, or several in one that go the same way, watched through JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,31 +53,23 @@ class Job:
 
 
 class Process:
-    """The running process of a job."""
+    """The running process of a job, or of several that go the same way (`training.family`)."""
 
-    def __init__(self, job: Job, logs: Path, lifeline: Lifeline, lines: Lines) -> None:
-        self.job, self._lines = job, lines
+    def __init__(self, jobs: Sequence[Job], logs: Path, lifeline: Lifeline, lines: Lines) -> None:
+        self.jobs, self._lines = jobs, lines
         self._tail: deque[str] = deque(maxlen=20)
         logs.mkdir(parents=True, exist_ok=True)
-        self._log = (logs / f"{job.name}.log").open("a", encoding="utf-8")
-        if (job.path / "config.json").exists():
-            what = ["--resume", str(job.path)]
-        else:
-            # The run folder is the run's own to make; its settings wait beside the log.
-            settings = logs / f"{job.name}.json"
-            write_json(settings, job.config.as_dict())
-            what = ["--config", str(settings), "--out", str(job.path)]
-        command = [
-            sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read),
-            "module", "easgd", "train", *what, "--json",
-        ]  # fmt: skip
+        self._log = (logs / f"{jobs[0].name}.log").open("a", encoding="utf-8")
+        child = [sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read)]
+        command = [*child, "module", *_command(jobs, logs)]
         with sigint_blocked():
             # A session of its own: the terminal's Ctrl-C reaches the comparison only, which then decides.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 encoding="utf-8", errors="replace", start_new_session=True, pass_fds=(lifeline.read,),
             )  # fmt: skip
-        job.state, job.began = "running", time.monotonic()
+        for job in jobs:
+            job.state, job.began = "running", time.monotonic()
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (self._process.stdout, self._process.stderr)
@@ -92,7 +85,8 @@ class Process:
                 with suppress(ValueError):
                     event = json.loads(line)
             if isinstance(event, dict) and "event" in event:
-                self._lines.put((self.job, event))
+                named = (job for job in self.jobs if job.name == event.get("run"))
+                self._lines.put((next(named, self.jobs[0]), event))
             else:
                 with suppress(OSError, ValueError):
                     self._log.write(line)
@@ -104,7 +98,8 @@ class Process:
         self._process.wait()
         for reader in self._readers:
             reader.join(5)  # a grandchild may hold the pipe open
-        self._lines.put((self.job, None))
+        for job in self.jobs:
+            self._lines.put((job, None))
 
     def interrupt(self) -> None:
         """Ask the run to save itself and end."""
@@ -116,10 +111,10 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def conclude(self, stopped: bool) -> None:
-        """The process has ended: write down how the job stands."""
+    def conclude(self, job: Job, stopped: bool) -> None:
+        """The process has ended: write down how a job of it stands."""
         self._log.close()
-        job, code = self.job, self._process.returncode
+        code = self._process.returncode
         job.seconds = time.monotonic() - job.began
         state = RunFolder(job.path).status.get("state")
         if code == 0 and state == "finished":
@@ -129,3 +124,17 @@ class Process:
         else:
             job.state = "failed"
             job.reason = self._tail[-1] if self._tail else describe_exit(code)
+
+
+def _command(jobs: Sequence[Job], logs: Path) -> list[str]:
+    """What the process runs. A run folder is the run's own to make; its settings wait beside the log."""
+    settings = [logs / f"{job.name}.json" for job in jobs]
+    for job, file in zip(jobs, settings, strict=True):
+        write_json(file, job.config.as_dict())
+    if len(jobs) > 1:
+        pairs = ([str(job.path), str(file)] for job, file in zip(jobs, settings, strict=True))
+        return ["easgd.training.family", *(word for pair in pairs for word in pair)]
+    (job,), (file,) = jobs, settings
+    begun = (job.path / "config.json").exists()
+    what = ["--resume", str(job.path)] if begun else ["--config", str(file), "--out", str(job.path)]
+    return ["easgd", "train", *what, "--json"]

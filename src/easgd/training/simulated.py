@@ -48,8 +48,10 @@ class Simulated:
         self.evaluations = LineFile(folder.evaluations_path)
         self.grid = Grid.of(config, self.task.most_steps)
         self.point, self.last_measured, self.last_error = -1, -1, 1.0
-        self.seconds = 0.0
+        self.seconds = self._saved = 0.0
         self.stop_requested = False
+        self.ended: tuple[str, str] | None = None
+        """how the run ended (a state) and why"""
 
     def _record(self, record: Record) -> None:
         self.records.write(json.dumps(record.as_dict()))
@@ -59,29 +61,32 @@ class Simulated:
 
     def run(self) -> tuple[str, str]:
         """Train until the budget is used up or somebody asks to stop; return state and reason."""
+        while self.ended is None:
+            self.advance()
+            if self.seconds - self._saved >= self.config.checkpoint_every:
+                self.save()
+        return self.ended
+
+    def advance(self) -> None:
+        """One tick, or the end."""
         began = time.monotonic() - self.seconds
-        saved = self.seconds
         if self.point < 0:
             self._measure()
-        while (reason := self.over()) is None:
-            if self.stop_requested:
-                self.seconds = time.monotonic() - began
-                self.save()
-                return "interrupted", "stopped on request"
-            if not self.sim.run(1):
-                return "failed", "no worker is left"
-            if self.grid.point(self.sim.time, self.monitor.steps) > self.point:
+        if (reason := self.over()) is not None:
+            if self.last_measured != self.sim.ticks:
                 self._measure()
-            self.seconds = time.monotonic() - began
-            self.view.progress(self.progress(), self.monitor, self.seconds)
-            if self.seconds - saved >= self.config.checkpoint_every:
-                self.save()
-                saved = self.seconds
-        if self.last_measured != self.sim.ticks:
+            self.ended = "finished", reason
+        elif self.stop_requested:
+            self.ended = "interrupted", "stopped on request"
+        elif not self.sim.run(1):
+            self.ended = "failed", "no worker is left"
+        elif self.grid.point(self.sim.time, self.monitor.steps) > self.point:
             self._measure()
         self.seconds = time.monotonic() - began
-        self.save()
-        return "finished", reason
+        if self.ended is None:
+            self.view.progress(self.progress(), self.monitor, self.seconds)
+        elif self.ended[0] != "failed":
+            self.save()
 
     def over(self) -> str | None:
         """Why the run is over, if it is."""
@@ -131,6 +136,7 @@ class Simulated:
             "files": {"records": self.records.position(), "evaluations": self.evaluations.position()},
         }
         Checkpoints(self.folder.checkpoints).save({"simulation": self.sim.state_dict(), "progress": progress})
+        self._saved = self.seconds
 
     def load(self) -> bool:
         """Go on from the newest checkpoint; False if there is none, and the run starts from the beginning."""
@@ -144,6 +150,7 @@ class Simulated:
         self.sim.load_state_dict(parts["simulation"])
         self.monitor.load_state_dict(progress["monitor"])
         self.seconds, self.point = progress["seconds"], progress["point"]
+        self._saved = self.seconds
         self.last_measured, self.last_error = progress["last_measured"], progress["last_error"]
         return True
 

@@ -85,7 +85,10 @@ class Plain(Silent):
 
 
 class Json(Silent):
-    """One line of JSON per evaluation and at the end, for programs."""
+    """One line of JSON per evaluation and at the end, for programs; `run` names a run among several."""
+
+    def __init__(self, run: str | None = None) -> None:
+        self._name = {} if run is None else {"run": run}
 
     def evaluated(self, row: Row, share: float) -> None:
         """The measures."""
@@ -100,7 +103,7 @@ class Json(Silent):
         self._print({"event": "end", "state": state, "reason": reason})
 
     def _print(self, data: Row) -> None:
-        print(json.dumps(data), flush=True)
+        print(json.dumps({**data, **self._name}), flush=True)
 
 
 def measures(row: Row) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from easgd.engines.simulate import CostModel
+from easgd.training.compare import families
 from easgd.training.config import SEQUENTIAL, Config
 
 START = 5.0
@@ -89,19 +90,19 @@ def gradients(config: Config, parameters: int) -> float:
     return min(limits)
 
 
-def run_seconds(config: Config, pace: Pace) -> float:
-    """Real seconds of one run on one core (on p cores for the local engine)."""
+def run_seconds(config: Config, pace: Pace, measured: int = 1) -> float:
+    """Real seconds of one run on one core (on p cores for the local engine), or of several that go the same way."""
     gradient, parameters = pace.of(config)
     train, test = IMAGES.get(config.data, (2000, 1000))
     points = 1 + (config.seconds or 0.0) / (config.evaluate_every or math.inf)
     # A forward pass is about a third of a gradient.
     evaluation = (test + min(config.train_subset, train)) / (config.batch or 128) * gradient / 3
-    return START + gradients(config, parameters) * gradient + points * evaluation
+    return START + gradients(config, parameters) * gradient + measured * points * evaluation
 
 
 def total_seconds(configs: Sequence[Config], pace: Pace, at_once: int) -> float:
     """Real seconds of all runs, this many at once."""
-    each = [run_seconds(config, pace) for config in configs]
+    each = [run_seconds(group[0], pace, len(group)) for group in families(configs)]
     return max([sum(each) / at_once, *each]) if each else 0.0
 
 
