@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from easgd.signals import taken
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, alone, write_model
 from easgd.training.simulated import Simulated
+from easgd.training.train import Asked
 from easgd.training.view import Json
 from easgd.worker.loop import Loop
 
@@ -69,7 +69,7 @@ class Family:
     """Runs that step together, saved together: after a kill all of them go on from the same tick."""
 
     def __init__(self, members: Sequence[Simulated]) -> None:
-        self.members, self.stopped = members, False
+        self.members, self.stop_requested = members, False
         self._tape: Tape = {}
         first, *others = members
         first.sim.gradients = Recording(first.sim.gradients, self._tape)
@@ -81,7 +81,7 @@ class Family:
         saved = time.monotonic()
         while any(member.ended is None for member in self.members):
             for member in self.members:
-                member.stop_requested = member.stop_requested or self.stopped
+                member.stop_requested = self.stop_requested
             for member in self.members:
                 if member.ended is None:
                     member.advance()
@@ -95,7 +95,9 @@ class Family:
 def carry_out(runs: Sequence[tuple[Path, Path]]) -> int:
     """Begin or go on with runs, given as folder and file of settings; return the exit code."""
     torch.set_num_threads(1)
+    asked = Asked()
     with ExitStack() as held:
+        held.enter_context(taken(asked))
         members = []
         for out, settings in runs:
             folder, resumed = RunFolder(out), (out / "config.json").exists()
@@ -109,6 +111,7 @@ def carry_out(runs: Sequence[tuple[Path, Path]]) -> int:
                 member.load()
             members.append(member)
         for family in in_step(members):
+            asked.tell(family)
             _carry_out(family)
     return 130 if any(member.ended and member.ended[0] == "interrupted" for member in members) else 0
 
@@ -122,14 +125,8 @@ def in_step(members: Sequence[Simulated]) -> list[Family]:
 
 
 def _carry_out(family: Family) -> None:
-    def ask(number: int, frame: Any) -> None:
-        if family.stopped:
-            raise KeyboardInterrupt
-        family.stopped = True
-
     try:
-        with taken(ask):
-            family.run()
+        family.run()
     except BaseException as error:
         for member in family.members:
             member.folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=member.seconds)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from easgd.errors import refuse
-from easgd.signals import Handler, taken
+from easgd.signals import taken
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, alone, check_free, default_folder, write_model
 from easgd.training.run import Run
@@ -19,10 +19,15 @@ ANEW = ("steps", "epochs", "seconds", "target", "evaluate", "checkpoint_every", 
 """What a run that goes on may be told anew."""
 
 
-class Runner(Protocol):
-    """An engine's way to carry out one run."""
+class Stoppable(Protocol):
+    """What can be asked to end."""
 
     stop_requested: bool
+
+
+class Runner(Stoppable, Protocol):
+    """An engine's way to carry out one run."""
+
     seconds: float
 
     def load(self) -> bool:
@@ -102,31 +107,43 @@ def runner_of(config: Config) -> type[Any]:
 
 def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
     torch.set_num_threads(1)
-    runner: Runner = runner_of(config)(config, folder, view)
-    try:
-        if resumed:
-            runner.load()
-        view.begin(config, str(folder.path))
-        with taken(_asker(runner)):
+    asked = Asked()
+    with taken(asked):
+        runner: Runner = runner_of(config)(config, folder, view)
+        asked.tell(runner)
+        try:
+            if resumed:
+                runner.load()
+            view.begin(config, str(folder.path))
             state, reason = runner.run()
-        if (center := runner.center()) is not None:
-            write_model(folder.model, center)
-    except BaseException as error:
-        folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=runner.seconds)
-        raise
-    finally:
-        runner.close()
+            if (center := runner.center()) is not None:
+                write_model(folder.model, center)
+        except BaseException as error:
+            folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=runner.seconds)
+            raise
+        finally:
+            runner.close()
     folder.set_status(state, reason, seconds=runner.seconds)
     view.end(state, reason)
     return Run(folder.path)
 
 
-def _asker(runner: Runner) -> Handler:
-    """The first Ctrl-C or SIGTERM asks the run to save itself and end; the second ends it at once."""
+class Asked:
+    """The first Ctrl-C or SIGTERM asks the run to save itself and end, also before there is one; the second ends it."""
 
-    def ask(number: int, frame: Any) -> None:
-        if runner.stop_requested:
+    def __init__(self) -> None:
+        self._already = False
+        self._runner: Stoppable | None = None
+
+    def tell(self, runner: Stoppable) -> None:
+        """From now on, whoever asks asks this one."""
+        self._runner = runner
+        runner.stop_requested = self._already
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """Be asked, as a signal's handler."""
+        if self._already:
             raise KeyboardInterrupt
-        runner.stop_requested = True
-
-    return ask
+        self._already = True
+        if self._runner is not None:
+            self._runner.stop_requested = True
