@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from easgd.experiments.paper.drawing import Sketch, finish
-from easgd.report.model import Line, Model
+from easgd.report.model import Model
+from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table
 from easgd.training.config import Config
 from easgd.training.run import Run
@@ -24,8 +25,8 @@ DDP = 8.0
 class Traffic:
     """What one run exchanged."""
 
-    line: Line
     run: Run
+    look: Look
 
     @property
     def label(self) -> str:
@@ -60,9 +61,8 @@ def against_bytes(sketch: Sketch) -> list[Path]:
     """Test error against the bytes of all exchanges, and bytes per parameter and gradient beside DDP's eight."""
     from matplotlib.figure import Figure
 
-    traffics = [
-        Traffic(line, Run(line.choice.runs[0].folder.path)) for line in sketch.model.lines if not line.choice.sequential
-    ]
+    runs = [Run(line.choice.runs[0].folder.path) for line in sketch.model.lines if not line.choice.sequential]
+    traffics = [Traffic(run, _look(run.config, place)) for place, run in enumerate(sorted(runs, key=_order))]
     figure = Figure(figsize=(10.5, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _errors(left, sketch.model, traffics)
@@ -72,10 +72,21 @@ def against_bytes(sketch: Sketch) -> list[Path]:
     return finish(sketch, figure)
 
 
+def _order(run: Run) -> tuple[str, int, int, bool]:
+    config = run.config
+    return config.method, -(config.workers or 1), config.period or 1, config.compression != "none"
+
+
+def _look(config: Config, place: int) -> Look:
+    """A colour of its own; solid for EAMSGD, dashed for EASGD, dotted for what is packed."""
+    dash = 2 if config.compression != "none" else 0 if config.method == "eamsgd" else 1
+    return Look(COLOURS[1 + place % (len(COLOURS) - 1)], DASHES[dash])
+
+
 def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
     """Curves of the parallel methods; a method alone is drawn as if every gradient had been sent, as DDP does."""
     for traffic in traffics:
-        curves, look = traffic.run.curves(), traffic.line.look
+        curves, look = traffic.run.curves(), traffic.look
         sent = curves["bytes"] > 0
         error = 100 * curves["test_error"][sent]
         axes.plot(curves["bytes"][sent], error, label=traffic.label, color=look.colour, linestyle=look.matplotlib)
@@ -94,7 +105,7 @@ def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
 def _shares(axes: Axes, traffics: list[Traffic]) -> None:
     names = ["DDP (reference)", *(traffic.label for traffic in traffics)]
     widths = [DDP, *(traffic.per_gradient for traffic in traffics)]
-    axes.barh(names, widths, color=["0.6", *(traffic.line.look.colour for traffic in traffics)])
+    axes.barh(names, widths, color=["0.6", *(traffic.look.colour for traffic in traffics)])
     for place, width in enumerate(widths):
         axes.text(width, place, f" {width:.2g}", va="center", fontsize=8)
     axes.set(xscale="log", xlabel="bytes per parameter and gradient")
