@@ -74,7 +74,7 @@ def decays(scale: Scale) -> Grid:
     p = 16 if full else 4
     periods, long, gammas = {
         "smoke": ((1, 10, 30), 30, [1e-2]),
-        "laptop": ((1, 16, 100, 1000), 100, [1e-2]),
+        "laptop": ((1, 16, 1000), 100, [1e-2]),
         "paper": ((1, 10, 100, 1000), 100, [1e-4, 1e-3]),
     }[scale.name]
     easgd: Group = _compared(scale, "easgd") | ({"lr": 0.01} if full else {})
