@@ -44,6 +44,12 @@ def wait_for(condition, seconds=20.0):
         time.sleep(0.005)
 
 
+def test_a_rank_beyond_the_control_words_is_refused(tmp_path):
+    with pytest.raises(easgd.SettingError, match="rank = 1024: one machine has at most 1024 workers"):
+        open_center(tmp_path, 1024, easgd.EASGD(), n=10)
+    assert not any(tmp_path.iterdir())  # nothing was laid out
+
+
 def exchange_many(folder, rank, count, queue):
     torch.set_num_threads(1)
     center = open_center(folder, rank, easgd.EASGD(period=1, moving_rate=0.3))

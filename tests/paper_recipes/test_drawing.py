@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from easgd.cli import main
 from easgd.errors import SettingError
-from easgd.experiments.paper import archive, drawing, table
+from easgd.experiments.paper import archive, drawing, table, traffic
+from easgd.experiments.paper.images import Generated
 from easgd.experiments.paper.make import sweep_of
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
@@ -116,6 +118,33 @@ def test_zoom_shows_the_second_half_up_to_twice_the_best():
     assert low < 20 < 30 < high < 32
     low, high = drawing.zoom([np.array([0.9, 0.9, 0.1]), np.array([0.9, 0.9, 0.9])])
     assert low < 10 < 20 < high < 25
+
+
+def test_bytes_are_counted_per_parameter_and_gradient(tmp_path):
+    """Of 4 parameters: after 3 steps 3 bytes, a quarter of a byte each; DDP would have sent 8, 32 times as much."""
+    from safetensors.torch import save_file
+
+    for name, more in {"msgd": {"method": "msgd"}, "int8": {"method": "eamsgd", "compression": "int8"}}.items():
+        folder = write_run(tmp_path / "runs" / name, (0.9, 0.5, 0.3, 0.1), **more)
+        save_file({"x": torch.zeros(4)}, folder / "model.safetensors")
+    sketch = sketch_of(build([tmp_path / "runs"], [0.3, 0.1]), tmp_path / "out")
+    archive.check_figures(traffic.against_bytes(sketch))
+    (row,) = sketch.tables[0].rows
+    assert [value for value, _ in row] == ["EAMSGD p=4 τ=10 int8", 3, 3, 0.25, 32.0, 0.1]
+
+
+def test_generated_images_take_the_way_of_imagenet(tmp_path, monkeypatch):
+    from easgd.data import load
+
+    monkeypatch.setenv("EASGD_DATA", str(tmp_path))
+    Generated("few", 12, 3, 60, 30).make()
+    train, test = load("few", "train"), load("few", "test")
+    assert (len(train), len(test), len(train.classes), train.shape) == (60, 30, 3, None)  # None: of any size
+    assert train.image(7).shape == (12, 12, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few-test.easgd", "few-train.easgd"]
+    before = (tmp_path / "few-train.easgd").stat().st_mtime_ns
+    Generated("few", 12, 3, 60, 30).make()
+    assert (tmp_path / "few-train.easgd").stat().st_mtime_ns == before
 
 
 def test_an_empty_figure_and_an_empty_table_are_refused(tmp_path):

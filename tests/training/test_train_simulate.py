@@ -18,6 +18,7 @@ import easgd
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.folder import alone
 from easgd.training.task import Task
+from easgd.training.train import Asked
 
 SMALL = {"engine": "simulate", "network": "digits-mlp", "workers": 3, "steps": 60, "train_subset": 200}
 FILES = ("records-simulate.jsonl", "evaluations.jsonl", "model.safetensors")
@@ -251,6 +252,35 @@ def test_bad_input_is_one_clear_line(case, capsys, tmp_path, monkeypatch):
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert not (tmp_path / "runs").exists()  # nothing was begun
+
+
+def test_who_is_asked_to_stop_before_there_is_a_run_asks_the_run():
+    class Runner:
+        stop_requested = False
+
+    asked, early, late = Asked(), Runner(), Runner()
+    asked.tell(early)
+    assert not early.stop_requested
+    asked(signal.SIGINT, None)
+    assert early.stop_requested
+    asked.tell(late)
+    assert late.stop_requested
+    with pytest.raises(KeyboardInterrupt):
+        asked(signal.SIGINT, None)
+
+
+def test_a_scheduler_of_the_users_may_observe_the_loss_and_have_no_drops():
+    seen = []
+
+    class Mine(torch.optim.lr_scheduler.ConstantLR):
+        def observe(self, loss):
+            seen.append(loss)
+
+    gradient = lambda x, worker, step: x  # noqa: E731
+    gradient.losses = {0: 0.5}
+    sim = easgd.Simulation(gradient, torch.ones(1), easgd.ASGD(), lr=0.1, workers=1, scheduler=Mine)
+    sim.run(3)
+    assert seen == [0.5] * 3
 
 
 def test_two_programs_do_not_train_in_one_folder(tmp_path):

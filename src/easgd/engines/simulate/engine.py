@@ -207,10 +207,11 @@ class Simulation:
         return push
 
     def _observe(self, scheduler: Any, loss: float) -> None:
-        before = scheduler.drops
+        """Tell a scheduler that wants it the loss; ASGD averages from the first drop of the rate on (ImageNet)."""
+        before = getattr(scheduler, "drops", None)  # a user's own scheduler may have none
         scheduler.observe(loss)
-        if self.method.sequential and self.method.average == "mean" and before == 0 < scheduler.drops:
-            self.center.begin_average()  # ASGD on ImageNet averages from the first drop of the rate on
+        if self.method.sequential and self.method.average == "mean" and before == 0 != scheduler.drops:
+            self.center.begin_average()
 
     def exchange_seconds(self, participants: int) -> tuple[float, float]:
         """Time up to the center and time back, for one message among this many workers."""

@@ -3,6 +3,7 @@
 scales    the three sizes of every experiment: data, network, learning rates, budgets
 grids     which runs a recipe needs, as settings with lists in them
 recipes   the table of recipes: what of the paper each is, its grid, how it is drawn
+images    what stands in for ImageNet below paper scale
 drawing   one function per kind of figure; curves and bars are the report's
 traffic   the figure of bytes
 table     the table of the wallclock time

@@ -104,8 +104,7 @@ def told(runs: Sequence[Run]) -> Table:
 def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes: Sequence[str]) -> list[Path]:
     """Write about.json and README.md."""
     name, trained = facts["recipe"], bool(facts["runs"])
-    place = facts["place"] if facts["place"].startswith("Beyond") else f"{facts['place']} of the paper"
-    lines = [f"# {facts['title']}", "", f"{place}. `{facts['command']}`", ""]
+    lines = [f"# {facts['title']}", "", f"{facts['place']}. `{facts['command']}`", ""]
     lines += [f"![{facts['title']}]({name}.png)" if f"{name}.png" in facts["files"] else _picture(facts), ""]
     if trained:
         seeds = ", ".join(map(str, facts["seeds"]))

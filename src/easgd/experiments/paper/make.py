@@ -99,14 +99,12 @@ def forecast(recipe: Recipe, scale: Scale, configs: Sequence[Config], left: Sequ
 
 def check_data(configs: Sequence[Config], scale: Scale) -> None:
     """Find the data before anything runs; small generated sets are made on the spot."""
-    from easgd.data import load, make_synthetic, path_of
+    from easgd.data import load, path_of
 
     made = grids.GENERATED.get(scale.name)
     for name in {config.data for config in configs}:
         if made is not None and name == made.name:
-            for split, count in (("train", made.train), ("test", made.test)):
-                if not path_of(name, split).exists():
-                    make_synthetic(count, made.size, classes=made.classes, name=name, split=split)
+            made.make()
         elif name == "imagenet" and not path_of(name, "train").exists():
             remedy = "run `easgd data make folder PATH --name imagenet --size 256` on your copy of ILSVRC"
             raise refuse("data set", "imagenet-train", "not found", remedy)

@@ -1,0 +1,44 @@
+"""What stands in for ImageNet below paper scale: image files in folders, which go the way that ImageNet goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A set of made-up images."""
+
+    name: str
+    size: int
+    classes: int
+    train: int
+    test: int
+
+    def make(self) -> None:
+        """Write the images as files, and the data set from them; a set that is there stays."""
+        from easgd.data import make_folder, path_of
+
+        if all(path_of(self.name, split).exists() for split in ("train", "test")):
+            return
+        with TemporaryDirectory() as folder:
+            for split, count in (("train", self.train), ("test", self.test)):
+                self._write(Path(folder), split, count)
+            # Of any size, as photographs are: so they are sampled and cut as ImageNet's.
+            make_folder(folder, name=self.name, size=self.size)
+
+    def _write(self, folder: Path, split: str, count: int) -> None:
+        from PIL import Image
+
+        from easgd.data import ImageFile, make_synthetic
+
+        file = ImageFile(
+            make_synthetic(count, self.size, classes=self.classes, split=split, path=folder / f"{split}.easgd")
+        )
+        for number in range(len(file)):
+            image, label = file.image(number), int(file.labels[number])
+            place = folder / split / file.classes[label]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(place / f"{number:05d}.png", compress_level=1)
