@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import easgd
-from easgd.compress import BLOCK, NAMES, Codec, Feedback, Following
+from easgd.compress import BLOCK, NAMES, Codec, DeltaCodec, ErrorFeedback
 
 SIZES = [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 3]
 
@@ -80,7 +80,7 @@ def test_extreme_blocks(value):
 @pytest.mark.parametrize("name", NAMES)
 def test_feedback_sends_in_the_sum_what_was_meant(name):
     n, codec = 3000, Codec.named(name)
-    memory = Feedback(codec, n)
+    memory = ErrorFeedback(codec, n)
     meant, sent = torch.zeros(n), torch.zeros(n)
     for k in range(50):
         x = vector(n, k)
@@ -95,7 +95,7 @@ def test_feedback_sends_in_the_sum_what_was_meant(name):
 def test_following_converges_to_a_still_value_and_both_ends_agree(name):
     n, codec = 3000, Codec.named(name)
     start, x = vector(n, 1), vector(n, 2)
-    sender, receiver = Following(codec, start), Following(codec, start)
+    sender, receiver = DeltaCodec(codec, start), DeltaCodec(codec, start)
     for _ in range(8):
         got = receiver.decode(sender.encode(x))
         assert torch.equal(got, sender.value)

@@ -50,7 +50,7 @@ def start(name, schedule, records=None, **kwargs):
 
 
 def snapshot(sim):
-    return [sim.center.x.clone(), *(node.worker.local().clone() for node in sim.nodes), torch.tensor(sim.time)]
+    return [sim.center.x.clone(), *(worker.state.local().clone() for worker in sim.workers), torch.tensor(sim.time)]
 
 
 def same(a, b):

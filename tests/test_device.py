@@ -91,7 +91,7 @@ def test_a_replica_on_a_device_passes_through_pinned_memory(log):
 
 def test_an_exchange_by_message_where_a_move_is_not_possible(log, tmp_path, monkeypatch):
     """x = x̃ + 1 everywhere, α = 1/4: d = 1/4, whichever way the exchange takes."""
-    for name, value in {"EASGD_RUN": tmp_path, "RANK": 0, "WORLD_SIZE": 1}.items():
+    for name, value in {"EASGD_RUN": tmp_path, "EASGD_RANK": 0, "EASGD_WORKERS": 1}.items():
         monkeypatch.setenv(name, str(value))
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

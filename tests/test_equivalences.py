@@ -41,7 +41,7 @@ def test_one_sequential_worker_is_torch_sgd(momentum):
         g, X0, easgd.MSGD(momentum=momentum) if momentum else easgd.SGD(), lr=0.1, workers=1, weight_decay=0.05
     )
     sim.run(30)
-    assert torch.equal(sim.nodes[0].worker.replica.read(), x)
+    assert torch.equal(sim.workers[0].state.replica.read(), x)
 
 
 def test_downpour_alone_with_period_one_is_sgd():
@@ -113,13 +113,13 @@ def test_an_elastic_exchange_conserves_the_sum(p, period, beta, schedule, seed):
         lambda x, worker, step: torch.zeros_like(x), X0, easgd.EASGD(period=period, beta=beta),
         lr=0.1, workers=p, schedule=schedule, seed=seed,
     )  # fmt: skip
-    for rank, node in enumerate(sim.nodes):
-        node.worker.replica.write_(X0 + rank)
+    for rank, worker in enumerate(sim.workers):
+        worker.state.replica.write_(X0 + rank)
 
     def total():
         # An answer under way has left the center's side already: it is still to be taken from the worker.
-        under_way = [node.turn.answer for node in sim.nodes if node.turn.answer is not None]
-        return sum(node.worker.local() for node in sim.nodes) + sim.center.x - sum(under_way)
+        under_way = [worker.turn.answer for worker in sim.workers if worker.turn.answer is not None]
+        return sum(worker.state.local() for worker in sim.workers) + sim.center.x - sum(under_way)
 
     before = total()
     sim.run(25)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from easgd.signals import taken
+from easgd.signals import handle_signals
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def as_it_was():
 
 def test_a_handler_has_them_for_a_while():
     seen, before = [], signal.getsignal(signal.SIGTERM)
-    with taken(lambda number, frame: seen.append(number), signal.SIGHUP):
+    with handle_signals(lambda number, frame: seen.append(number), signal.SIGHUP):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
     assert seen == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -29,7 +29,7 @@ def test_a_handler_has_them_for_a_while():
 
 def test_nohup_is_respected():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with taken(lambda number, frame: pytest.fail("taken"), signal.SIGHUP):
+    with handle_signals(lambda number, frame: pytest.fail("taken"), signal.SIGHUP):
         os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
@@ -38,7 +38,7 @@ def test_outside_the_main_thread_nothing_is_taken():
     found = []
 
     def elsewhere():
-        with taken(lambda number, frame: None):
+        with handle_signals(lambda number, frame: None):
             found.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=elsewhere)

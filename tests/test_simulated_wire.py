@@ -43,11 +43,11 @@ def test_an_elastic_exchange_conserves_the_sum():
     start = torch.linspace(-1, 1, N)
     sim = easgd.Simulation(lambda x, worker, step: torch.zeros(N), start, easgd.EASGD(period=1), lr=0.1, workers=2,
                            compression="int8")  # fmt: skip
-    for k, node in enumerate(sim.nodes):
-        node.worker.replica.write_(start * (k + 2.0))
-    before = sim.center.x + sum(node.worker.local() for node in sim.nodes)
+    for k, worker in enumerate(sim.workers):
+        worker.state.replica.write_(start * (k + 2.0))
+    before = sim.center.x + sum(worker.state.local() for worker in sim.workers)
     sim.run(40)
-    after = sim.center.x + sum(node.worker.local() for node in sim.nodes)
+    after = sim.center.x + sum(worker.state.local() for worker in sim.workers)
     assert torch.allclose(before, after, atol=1e-5)
     assert not torch.allclose(sim.center.x, start, atol=0.1)  # and the spring did pull
 

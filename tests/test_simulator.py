@@ -254,7 +254,7 @@ def test_a_worker_that_rejoins_decays_on_its_own_clock():
         scheduler=lambda opt: torch.optim.lr_scheduler.LambdaLR(opt, easgd.decay(1.0)),
     )  # fmt: skip
     sim.run(15)
-    worker = sim.nodes[0].worker
+    worker = sim.workers[0].state
     assert 0 < worker.clock < 6
     assert worker.replica.lr == pytest.approx(0.1 / (1 + worker.clock) ** 0.5)
 

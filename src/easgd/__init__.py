@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from easgd import theory as theory
-    from easgd.engines.local.run import Result, run
+    from easgd.engines.run import Result, run
     from easgd.engines.simulate import CostModel, Fault, ModelGradient, Simulation, Trajectory, simulate
     from easgd.errors import CenterLostError, NonFiniteError, SettingError
+    from easgd.learning_rate import Stagnation, decay
     from easgd.methods import (
         ADMM,
         ASGD,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         averaged,
     )
     from easgd.report.write import write_report
-    from easgd.schedules import Stagnation, decay
     from easgd.training.compare import compare
     from easgd.training.config import Config
     from easgd.training.run import Run
@@ -44,9 +44,9 @@ _HOMES = {
     ),
     "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
     "easgd.errors": "CenterLostError NonFiniteError SettingError",
-    "easgd.engines.local.run": "Result run",
+    "easgd.engines.run": "Result run",
     "easgd.report.write": "write_report",
-    "easgd.schedules": "Stagnation decay",
+    "easgd.learning_rate": "Stagnation decay",
     "easgd.training.compare": "compare",
     "easgd.training.config": "Config",
     "easgd.training.run": "Run",

@@ -9,14 +9,14 @@ What is not finite stays so: its block decodes to NaN, and whoever receives it r
 
 Errors must not pile up. Two small memories see to that, one for each kind of message:
 
-    `Feedback`  the sender keeps what rounding took and adds it to the next vector: m̂ = Q(m + e), e ← m + e − m̂. The
-                sum of all that was sent is the sum of all that was meant, up to one rounding.
-    `Following` both ends keep the value r that the receiver has; what is sent is the change Q(x − r), and both add it.
+    `ErrorFeedback`  the sender keeps what rounding took and adds it to the next vector: m̂ = Q(m + e),
+                e ← m + e − m̂. The sum of all that was sent is the sum of all that was meant, up to one rounding.
+    `DeltaCodec` both ends keep the value r that the receiver has; what is sent is the change Q(x − r), and both add it.
                 The error shrinks with the change, and what was rounded away is part of the next change.
 
-How the methods use them. A worker's message goes through `Feedback`. An elastic answer d needs no memory: the center
-adds the rounded d̂ = Q(α(x̂ − x̃)) and answers the same d̂, so Σxⁱ + x̃ stays what it was, and what was rounded away
-is still in the spring. An answer x̃ (DOWNPOUR, ADMM) goes through `Following`: one more vector per worker at the
+How the methods use them. A worker's message goes through `ErrorFeedback`. An elastic answer d needs no memory: the
+center adds the rounded d̂ = Q(α(x̂ − x̃)) and answers the same d̂, so Σxⁱ + x̃ stays what it was, and what was rounded away
+is still in the spring. An answer x̃ (DOWNPOUR, ADMM) goes through `DeltaCodec`: one more vector per worker at the
 center, and rounding never enters the center, because the worker's change is counted from the value it really has.
 """
 
@@ -161,7 +161,7 @@ def _parts(packed: Tensor, n: int) -> tuple[np.ndarray, np.ndarray]:
     return raw[:edge].view(np.float32), raw[edge:].view(np.int8)
 
 
-class Feedback:
+class ErrorFeedback:
     """A sender's memory of what rounding took from its vectors."""
 
     def __init__(self, codec: Codec, size: int) -> None:
@@ -174,7 +174,7 @@ class Feedback:
         return self.codec.encode_rest_(self.rest)
 
 
-class Following:
+class DeltaCodec:
     """The value r that a receiver has, as both ends know it."""
 
     def __init__(self, codec: Codec, value: Tensor) -> None:

@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
-def taken(handler: Handler, *also: signal.Signals) -> Iterator[None]:
+def handle_signals(handler: Handler, *also: signal.Signals) -> Iterator[None]:
     """Let `handler` have SIGINT, SIGTERM and those in `also`; afterwards they mean what they meant before.
 
     Outside the main thread Python leaves signals to others. A SIGHUP that is ignored stays so: that is `nohup`.

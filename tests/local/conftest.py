@@ -23,7 +23,12 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a test the environment that a launcher gives its only worker."""
     folder = tmp_path / "run"
     folder.mkdir()
-    for name, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1, "EASGD_OUT": tmp_path / "out"}.items():
+    for name, value in {
+        "EASGD_RUN": folder,
+        "EASGD_RANK": 0,
+        "EASGD_WORKERS": 1,
+        "EASGD_OUT": tmp_path / "out",
+    }.items():
         monkeypatch.setenv(name, str(value))
     return folder
 

@@ -9,17 +9,17 @@ import sys
 import time
 from pathlib import Path
 
-VARIABLES = ("RANK", "WORLD_SIZE", "EASGD_INCARNATION", "EASGD_SCHEDULE")
+VARIABLES = ("EASGD_RANK", "EASGD_WORKERS", "EASGD_INCARNATION", "EASGD_SCHEDULE")
 
 
 def tell(folder: str, greeting: str) -> None:
     place = {name: os.environ.get(name) for name in VARIABLES}
-    Path(folder, f"told-{place['RANK']}").write_text(json.dumps([greeting, place]))
+    Path(folder, f"told-{place['EASGD_RANK']}").write_text(json.dumps([greeting, place]))
 
 
 def fail_once(ways: dict[int, str]) -> None:
     """Fail in the first incarnation, in this rank's way."""
-    way = ways.get(int(os.environ["RANK"]), "")
+    way = ways.get(int(os.environ["EASGD_RANK"]), "")
     if os.environ["EASGD_INCARNATION"] != "0" or not way:
         return
     if way == "raise":
@@ -30,7 +30,7 @@ def fail_once(ways: dict[int, str]) -> None:
 
 
 def record(seconds: float) -> None:
-    rank, incarnation = int(os.environ["RANK"]), os.environ["EASGD_INCARNATION"]
+    rank, incarnation = int(os.environ["EASGD_RANK"]), os.environ["EASGD_INCARNATION"]
     step = {"event": "step", "worker": rank, "clock": 0, "time": 0.0, "compute": seconds, "data": 0.0}
     line = json.dumps({**step, "communication": 0.5, "waiting": 0.25})
     Path(os.environ["EASGD_OUT"], f"records-{rank}-{incarnation}.jsonl").write_text(line + "\n")

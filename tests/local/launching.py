@@ -17,7 +17,7 @@ DEADLINE = 40.0  # for a busy machine; alone, most tests take under a second
 # Each script touches <out>/up-<rank>-<incarnation> with its pid when it is up, and counts steps in a file.
 PREAMBLE = """
 import os, pathlib, signal, sys, time
-rank, incarnation = int(os.environ["RANK"]), int(os.environ["EASGD_INCARNATION"])
+rank, incarnation = int(os.environ["EASGD_RANK"]), int(os.environ["EASGD_INCARNATION"])
 out = pathlib.Path(os.environ["EASGD_OUT"])
 def up():
     scratch = out / f".up-{rank}-{incarnation}"
@@ -78,7 +78,12 @@ class Launch:
     def run(self) -> str:
         """The run's id, from the environment of worker 0."""
         environment = Path(f"/proc/{self.pid(0)}/environ").read_bytes().split(b"\0")
-        return next(e for e in environment if e.startswith(b"EASGD_RUN=")).decode().partition("=")[2]
+        return (
+            next(e for e in environment if e.startswith(b"EASGD_RUN="))
+            .decode()
+            .partition("=")[2]
+            .removeprefix("local:")
+        )
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """What the launcher has recorded so far."""

@@ -53,7 +53,7 @@ def conform(folder: str, overlap: bool | str) -> None:
     """Train with every method in turn, each with a center of its own, and leave what came out."""
     torch.set_num_threads(1)
     exchange.idle_cores = lambda workers: False  # "auto" moves in place, whatever this machine has
-    rank, run = int(os.environ["RANK"]), Path(os.environ["EASGD_RUN"])
+    rank, run = int(os.environ["EASGD_RANK"]), Path(os.environ["EASGD_RUN"].removeprefix("local:"))
     for name, method in METHODS.items():
         (run / name).mkdir(exist_ok=True)
         os.environ["EASGD_RUN"] = str(run / name)

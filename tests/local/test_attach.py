@@ -25,7 +25,7 @@ def test_one_worker_equals_the_simulator(name, run_folder):
     ours = torch.cat([v.flatten() for v in worker.center().values()])
     torch.testing.assert_close(ours, sim.center.measured, rtol=0, atol=2e-6)
     local = torch.cat([p.detach().flatten() for p in model.parameters()])
-    torch.testing.assert_close(local, sim.nodes[0].worker.replica.read(), rtol=0, atol=2e-6)
+    torch.testing.assert_close(local, sim.workers[0].state.replica.read(), rtol=0, atol=2e-6)
     assert worker.clock == STEPS
     worker.close()
 
@@ -36,7 +36,7 @@ def test_overlapped_and_blocking_are_equal_bit_for_bit(name, tmp_path, monkeypat
     for overlap in (True, False):
         folder = tmp_path / str(overlap)
         folder.mkdir()
-        for key, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1}.items():
+        for key, value in {"EASGD_RUN": folder, "EASGD_RANK": 0, "EASGD_WORKERS": 1}.items():
             monkeypatch.setenv(key, str(value))
         model = net()
         optimizer = METHODS[name].optimizer(list(model.parameters()), 0.1)
@@ -66,8 +66,8 @@ def test_alone_settings_for_more_workers_are_no_error(monkeypatch):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     easgd.attach(model, optimizer, easgd.EASGD(beta=1.5))
     monkeypatch.setenv("EASGD_RUN", "unused")
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("EASGD_RANK", "0")
+    monkeypatch.setenv("EASGD_WORKERS", "1")
     with pytest.raises(easgd.SettingError, match="write beta below 1"):
         easgd.attach(model, optimizer, easgd.EASGD(beta=1.5))
 
@@ -100,7 +100,7 @@ def test_state_goes_on_where_it_was(tmp_path, monkeypatch):
 
     def start(folder):
         (tmp_path / folder).mkdir()
-        for key, value in {"EASGD_RUN": tmp_path / folder, "RANK": 0, "WORLD_SIZE": 1}.items():
+        for key, value in {"EASGD_RUN": tmp_path / folder, "EASGD_RANK": 0, "EASGD_WORKERS": 1}.items():
             monkeypatch.setenv(key, str(value))
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.8, nesterov=True)

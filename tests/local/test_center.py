@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import easgd
-from easgd.center.apply import exchange_, plain_exchange_
-from easgd.center.control import DEAD, LIVES, STATES, STRIPES, bury
-from easgd.center.locks import RecordLocks
-from easgd.center.segment import Layout, stripes_for
-from easgd.center.shared import SharedCenter, read_center
+from easgd.center.fused_rules import exchange_, plain_exchange_
+from easgd.engines.local.client import SharedMemoryClient, read_center
+from easgd.engines.local.control import DEAD, LIVES, STATES, STRIPES, mark_dead
+from easgd.engines.local.segment import Layout, stripes_for
+from easgd.locks import RecordLocks
 
 SPAWN = multiprocessing.get_context("spawn")
 N = 1_500_000  # five stripes
@@ -26,7 +26,7 @@ def layout(n=N):
 
 
 def open_center(folder, rank, method, n=N, workers=4):
-    center = SharedCenter(folder, method, torch.zeros(n), layout(n), rank, workers)
+    center = SharedMemoryClient(folder, method, torch.zeros(n), layout(n), rank, workers)
     center.join(0)
     return center
 
@@ -191,9 +191,9 @@ def test_membership_follows_joins_leaves_and_burials(tmp_path):
     method = easgd.EASGD(period=1, beta=0.8)
     first, second = (open_center(tmp_path, rank, method, n=10) for rank in (0, 1))
     assert first.living == 2
-    bury(tmp_path, 1, incarnation=5)  # not the incarnation that lives
+    mark_dead(tmp_path, 1, incarnation=5)  # not the incarnation that lives
     assert first.living == 2
-    bury(tmp_path, 1, incarnation=0)
+    mark_dead(tmp_path, 1, incarnation=0)
     assert first.living == 1
     assert second.words[STATES + 1] == DEAD
     second.join(1)

@@ -59,8 +59,8 @@ def left(folder: Path, name: str, rank: int):
 
 def agree(folder, name, schedule):
     sim = problems.simulated(name, schedule)
-    for rank, node in enumerate(sim.nodes):
-        torch.testing.assert_close(left(folder, name, rank)[0], node.worker.replica.read(), rtol=0, atol=5e-6)
+    for rank, worker in enumerate(sim.workers):
+        torch.testing.assert_close(left(folder, name, rank)[0], worker.state.replica.read(), rtol=0, atol=5e-6)
     # The last rank takes the last turn: what it reads then is the final center.
     center = left(folder, name, problems.WORKERS - 1)[1]
     torch.testing.assert_close(center, sim.center.measured, rtol=0, atol=5e-6)

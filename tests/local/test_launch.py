@@ -22,9 +22,9 @@ def easgd(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[st
 
 def test_workers_find_their_place_in_torchruns_words(launch):
     body = """
-names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE EASGD_INCARNATION EASGD_SCHEDULE OMP_NUM_THREADS".split()
+names = "EASGD_RANK EASGD_WORKERS RANK WORLD_SIZE MASTER_ADDR EASGD_INCARNATION EASGD_SCHEDULE OMP_NUM_THREADS".split()
 print("place", *(os.environ[name] for name in names))
-print("run", os.path.isdir(os.environ["EASGD_RUN"]), oct(os.stat(os.environ["EASGD_RUN"]).st_mode & 0o777))
+print("run", os.path.isdir(run := os.environ["EASGD_RUN"].removeprefix("local:")), oct(os.stat(run).st_mode & 0o777))
 print("argv", sys.argv[1:], __name__, os.path.dirname(__file__) == sys.path[0])
 """
     one = launch(body, "--schedule", "round-robin", workers=2)
@@ -176,7 +176,7 @@ def test_join_from_another_process(launch):
     listed = easgd("launch", "--list").stdout
     assert run.name in listed
     assert "2 workers" in listed
-    body = 'up(); print("place", rank, os.environ["WORLD_SIZE"], os.environ["EASGD_RUN"]); until("go")'
+    body = 'up(); print("place", rank, os.environ["EASGD_WORKERS"], os.environ["EASGD_RUN"]); until("go")'
     two = launch(body, "--join", run.name, where="b")
     three = launch(body, "--join", str(run), where="c")
     ranks = {2: one.pid(2), 3: one.pid(3)}

@@ -60,7 +60,7 @@ def test_large_arguments_arrive_whole(tmp_path):
 SCRIPT = """
 import os, pathlib, sys, easgd
 def fn(folder):
-    pathlib.Path(folder, "main-" + os.environ["RANK"]).touch()
+    pathlib.Path(folder, "main-" + os.environ["EASGD_RANK"]).touch()
 """
 
 

@@ -43,7 +43,7 @@ OPTIMIZERS = {
 
 def trained(folder, method, make, monkeypatch, closure=False):
     folder.mkdir()
-    for name, value in {"EASGD_RUN": folder, "RANK": 0, "WORLD_SIZE": 1}.items():
+    for name, value in {"EASGD_RUN": folder, "EASGD_RANK": 0, "EASGD_WORKERS": 1}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(exchange, "idle_cores", lambda workers: False)
     torch.manual_seed(3)
@@ -74,8 +74,8 @@ def trained(folder, method, make, monkeypatch, closure=False):
 
 def test_with_idle_cores_the_exchange_is_hidden_instead(tmp_path, monkeypatch):
     monkeypatch.setenv("EASGD_RUN", str(tmp_path))
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("EASGD_RANK", "0")
+    monkeypatch.setenv("EASGD_WORKERS", "3")
     monkeypatch.setattr("easgd.worker.worker.GATHER_SECONDS", 0.0)
     for idle, overlap, hides, moves in [
         (True, "auto", True, False), (False, "auto", True, True),

@@ -23,8 +23,8 @@ from easgd.experiments.paper.make import sweep_of
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.records import Step
+from easgd.report.data import build
 from easgd.report.figures import rows_of
-from easgd.report.model import build
 from easgd.report.style import COLOURS
 from easgd.training.config import Config
 

@@ -39,7 +39,7 @@ def trained(folder: str, name: str, schedule: str, method: easgd.Method, rank: i
 def conform(folder: str) -> None:
     """Every method on every schedule, each with a center of its own, in one run; then what must be refused."""
     torch.set_num_threads(1)
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ["EASGD_RANK"])
     for schedule in SCHEDULES:
         for name, method in problems.METHODS.items():
             trained(folder, f"{schedule} {name}", schedule, method, rank)
@@ -51,7 +51,7 @@ def conform(folder: str) -> None:
     poison(folder, rank)
     misfit(folder, rank)
     if rank == 0:
-        os.environ["WORLD_SIZE"] = "1"
+        os.environ["EASGD_WORKERS"] = "1"
         for name in ("easgd", "eamsgd", "downpour", "admm"):
             trained(folder, f"one {name}", "async", problems.METHODS[name], rank)
 
@@ -80,14 +80,14 @@ def misfit(folder: str, rank: int) -> None:
         while not first.exists():
             time.sleep(0.01)
     try:
-        os.environ["WORLD_SIZE"], before = "1", os.environ["WORLD_SIZE"]  # nobody waits for those that do not fit
+        os.environ["EASGD_WORKERS"], before = "1", os.environ["EASGD_WORKERS"]  # nobody waits for those that do not fit
         worker = easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), easgd.EASGD())
         first.touch()
         worker.close()
     except easgd.SettingError as error:
         (Path(folder) / f"misfit-{rank}").write_text(str(error))
     finally:
-        os.environ["WORLD_SIZE"] = before
+        os.environ["EASGD_WORKERS"] = before
 
 
 def until_told(
@@ -95,7 +95,7 @@ def until_told(
 ) -> None:  # fmt: skip
     """Train until <folder>/go is there; leave the process id, and every tenth step the clock and who lives."""
     torch.set_num_threads(1)
-    rank, incarnation = os.environ["RANK"], os.environ["EASGD_INCARNATION"]
+    rank, incarnation = os.environ["EASGD_RANK"], os.environ["EASGD_INCARNATION"]
     torch.manual_seed(0)
     model = nn.Linear(64, width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -114,7 +114,7 @@ def until_told(
 
 def resumed(folder: str, earlier: str) -> None:
     """Go on from the center that an earlier run has saved."""
-    from easgd.engines.ray.keeper import saved_center
+    from easgd.engines.ray.supervisor import saved_center
 
     saved = saved_center(earlier)
     torch.manual_seed(1)

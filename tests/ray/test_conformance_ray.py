@@ -39,9 +39,9 @@ def left(folder: Path, name: str, rank: int):
 @pytest.mark.parametrize("name", problems.METHODS)
 def test_a_forced_order_equals_the_simulator(name, schedule, ran):
     sim = problems.simulated(name, schedule)
-    for rank, node in enumerate(sim.nodes):
+    for rank, worker in enumerate(sim.workers):
         local = left(ran[0], f"{schedule} {name}", rank)[0]
-        torch.testing.assert_close(local, node.worker.replica.read(), rtol=0, atol=5e-6)
+        torch.testing.assert_close(local, worker.state.replica.read(), rtol=0, atol=5e-6)
     # The last rank takes the last turn: what it reads then is the final center.
     center = left(ran[0], f"{schedule} {name}", problems.WORKERS - 1)[1]
     torch.testing.assert_close(center, sim.center.measured, rtol=0, atol=5e-6)
@@ -64,7 +64,7 @@ def test_one_worker_equals_the_simulator(name, ran):
     )
     sim.run(problems.STEPS)
     local, center = left(ran[0], f"one {name}", 0)
-    torch.testing.assert_close(local, sim.nodes[0].worker.replica.read(), rtol=0, atol=5e-6)
+    torch.testing.assert_close(local, sim.workers[0].state.replica.read(), rtol=0, atol=5e-6)
     torch.testing.assert_close(center, sim.center.measured, rtol=0, atol=5e-6)
 
 
@@ -112,4 +112,4 @@ def test_a_model_that_does_not_fit_is_refused_with_the_difference(ran):
 
 def test_records_name_the_node(ran):
     joins = [r for r in ran[1].records if isinstance(r, Event) and r.event == "join"]
-    assert {r.node.partition("/")[2] for r in joins} == {"127.0.0.1"}
+    assert {r.worker.partition("/")[2] for r in joins} == {"127.0.0.1"}

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import easgd
 from easgd import checkpoint
-from easgd.engines.local.rundir import live_runs
+from easgd.launch.run_directory import live_runs
 from easgd.records import Event, Step
 
 pytestmark = pytest.mark.timeout(300)
@@ -245,7 +245,7 @@ def digits(codec: str | None, seed: int) -> float:
 
 def digits_all(folder: str) -> None:
     errors = {str(codec): [digits(codec, seed) for seed in range(4)] for codec in (None, "int8")}
-    if os.environ["RANK"] == "0":
+    if os.environ["EASGD_RANK"] == "0":
         checkpoint.save(Path(folder) / "errors", errors)
 
 

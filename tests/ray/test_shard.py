@@ -12,14 +12,14 @@ import torch
 
 import easgd
 from easgd.center import remote
-from easgd.center.delivery import Parcel, Wire
-from easgd.center.messages import Kind, LinkError, Request, Status
-from easgd.center.remote import RemoteCenter
-from easgd.center.roll import Roll, bounds_for
-from easgd.center.segment import Layout
-from easgd.center.shard import Shard
-from easgd.center.sockets import SocketLink, SocketServer
+from easgd.center.layout import Layout
 from easgd.compress import Codec
+from easgd.engines.ray.client import RayCenterClient
+from easgd.engines.ray.membership import Roll, bounds_for
+from easgd.engines.ray.messages import Kind, LinkError, Request, Status
+from easgd.engines.ray.shard import Shard
+from easgd.engines.ray.sockets import SocketLink, SocketServer
+from easgd.engines.ray.transport import PendingRequest, Transport
 from easgd.errors import UnreachableError
 
 N = 3000
@@ -192,7 +192,7 @@ def test_the_roll():
     header = {"size": 10}
     assert roll.open(0, 0, header)
     assert not roll.open(1, 0, header)
-    roll.bury(0, 0)
+    roll.mark_dead(0, 0)
     assert roll.open(1, 0, header), "the next brings the start value when the first has died"
     assert not roll.join(0, 0), "a dead one does not come back"
     assert roll.join(0, 1)
@@ -280,9 +280,9 @@ def test_a_lost_answer_is_asked_for_again_and_applied_once(served):
         opened.append(link)
         return Lossy(link, shard) if len(opened) == 1 else link
 
-    wire = Wire("center", 0, 0, [(0, N)], open_link)
+    wire = Transport("center", 0, 0, [(0, N)], open_link)
     into = torch.empty(4 * N, dtype=torch.uint8)
-    parcel = Parcel(Kind.EXCHANGE, 0, 0.5, None, [torch.full((N,), 8.0).view(torch.uint8)])
+    parcel = PendingRequest(Kind.EXCHANGE, 0, 0.5, None, [torch.full((N,), 8.0).view(torch.uint8)])
     ((reply, size),) = wire.deliver(parcel, [into], 10.0)
     assert len(opened) == 2
     assert (reply.status, size, shard.version) == (Status.DONE, 4 * N, 1)
@@ -304,9 +304,9 @@ def test_an_exchange_that_was_not_answered_is_made_up_for(served):
     def open_link(k):
         return SocketLink(address, b"s" * 32) if reachable else Silent(k)
 
-    wire = Wire("center", 0, 0, [(0, N)], open_link)
+    wire = Transport("center", 0, 0, [(0, N)], open_link)
     layout = Layout(("x",), ((N,),), ((1,),), ("torch.float32",))
-    door = RemoteCenter(None, wire, shard.method, layout, Codec.named(None), 0, 1)
+    door = RayCenterClient(None, wire, shard.method, layout, Codec.named(None), 0, 1)
     pulled = torch.zeros(N)
     x = torch.full((N,), 3.0)
     remote.RETRY_SECONDS, before = 0.1, remote.RETRY_SECONDS

@@ -11,7 +11,7 @@ import pytest
 
 import easgd
 from easgd.cli import main
-from easgd.report.model import build
+from easgd.report.data import build
 from report.folders import comparison, steps, write_run
 
 FILES = {

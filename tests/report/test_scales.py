@@ -2,7 +2,7 @@
 
 import pytest
 
-from easgd.report.model import build
+from easgd.report.data import build
 from easgd.report.scales import bounds, is_log, limits, ticks
 from report.folders import write_run
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from easgd.errors import SettingError
+from easgd.report.data import build, headline
 from easgd.report.entry import load, methods
 from easgd.report.levels import automatic_levels, comparators, parse_levels, speedup, time_to
-from easgd.report.model import build, headline
 from easgd.training.config import Config
 from easgd.training.select import labels
 from report.folders import comparison, write_run

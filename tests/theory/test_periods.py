@@ -25,7 +25,7 @@ from easgd.theory.linear import spectral_radius
 LR, H, ALPHA, DELTA, RHO, RATE = 0.2, 1.5, 0.15, 0.8, 2.0, 0.1
 
 
-class Loop:
+class WorkerState:
     """Everybody's variables as plain numbers; `noise()` is the next gradient noise.
 
     Nothing is updated in place, so that arrays of samples may stand for the numbers.
@@ -144,7 +144,7 @@ PARALLEL = ("easgd", "eamsgd", "downpour", "adownpour", "mvadownpour", "mdownpou
 @pytest.mark.parametrize(("p", "tau"), [(1, 1), (1, 4), (2, 3), (3, 1), (4, 7)])
 @pytest.mark.parametrize("method", PARALLEL)
 def test_cycle_map_predicts_the_loop(method, p, tau, schedule):
-    loop = Loop(method, p, tau)
+    loop = WorkerState(method, p, tau)
     rng = np.random.default_rng(3)
     if "downpour" not in method and method != "admm":  # those start where the paper starts them
         loop.x = list(rng.normal(size=p))
@@ -230,7 +230,7 @@ def test_radius_is_that_of_the_map(method, p, tau, e, schedule):
 def test_growth_of_the_loop_is_the_radius(method):
     # after many cycles the error shrinks or grows by the radius each
     p, tau = 3, 2
-    loop, sizes = Loop(method, p, tau), []
+    loop, sizes = WorkerState(method, p, tau), []
     cycle = cycle_of(method, p, tau, "round-robin")
     if method in ("easgd", "eamsgd"):
         loop.x = [1.0, -2.0, 0.5]
@@ -262,7 +262,7 @@ def test_monte_carlo_of_every_method(method, schedule):
     if method == "admm":
         tau = 3
     rng = np.random.default_rng(11)
-    loop = Loop(method, p, tau, start=np.ones(samples), noise=lambda: sigma * rng.standard_normal(samples))
+    loop = WorkerState(method, p, tau, start=np.ones(samples), noise=lambda: sigma * rng.standard_normal(samples))
     for _ in range(cycles):
         loop.cycle(schedule)
     cycle = cycle_of(method, p, tau, schedule)

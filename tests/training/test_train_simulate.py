@@ -18,7 +18,7 @@ import easgd
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.folder import alone
 from easgd.training.task import Task
-from easgd.training.train import Asked
+from easgd.training.train import StopRequest
 
 SMALL = {"engine": "simulate", "network": "digits-mlp", "workers": 3, "steps": 60, "train_subset": 200}
 FILES = ("records-simulate.jsonl", "evaluations.jsonl", "model.safetensors")
@@ -258,7 +258,7 @@ def test_who_is_asked_to_stop_before_there_is_a_run_asks_the_run():
     class Runner:
         stop_requested = False
 
-    asked, early, late = Asked(), Runner(), Runner()
+    asked, early, late = StopRequest(), Runner(), Runner()
     asked.tell(early)
     assert not early.stop_requested
     asked(signal.SIGINT, None)

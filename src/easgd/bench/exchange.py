@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from easgd.bench import Row, side_by_side
-from easgd.center.segment import Layout
-from easgd.center.shared import SharedCenter
+from easgd.center.client import JoinRequest
+from easgd.center.layout import Layout
+from easgd.engines.local.client import SharedMemoryClient
 from easgd.kernels import fused
 from easgd.methods import EASGD
 
@@ -90,7 +91,7 @@ def _memory() -> str | None:
 def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
     layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
-    center = SharedCenter(Path(folder), METHOD, torch.zeros(n), layout, rank, processes)
+    center = SharedMemoryClient(Path(folder), JoinRequest(METHOD, torch.zeros(n), layout, rank, launched=processes))
     center.join(0)
     x, fresh = torch.rand(n), torch.rand(n)
     mine, shared = x.numpy(), center.segment.slots["x"].numpy()

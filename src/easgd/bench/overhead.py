@@ -68,7 +68,7 @@ def rows(engine: str = "local") -> list[Row]:
 
 
 def _rows_on_ray(cases: Sequence[str] = (*METHODS, PLAIN[0]), rounds: int = 5) -> list[Row]:
-    from easgd.engines.local.run import run
+    from easgd.engines.run import run
 
     with tempfile.TemporaryDirectory() as folder:
         result = run(_seat, WORKERS, "ray", (folder, tuple(cases), rounds))
@@ -81,7 +81,7 @@ def _rows_on_ray(cases: Sequence[str] = (*METHODS, PLAIN[0]), rounds: int = 5) -
 def _seat(folder: str, cases: Sequence[str], rounds: int) -> None:
     """The same cases in an actor of Ray's, which has its place in the environment already."""
     torch.set_num_threads(1)
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ["EASGD_RANK"])
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
     results = _cases(Bed(cifar, None, rank), dist.barrier, cases, rounds)
@@ -172,7 +172,7 @@ class Bed:
         if self.folder is not None:
             run = self.folder / name.replace(" ", "-")
             run.mkdir(parents=True, exist_ok=True)
-            place = {"EASGD_RUN": run, "RANK": self.rank, "WORLD_SIZE": WORKERS, "EASGD_OUT": run / "out"}
+            place = {"EASGD_RUN": run, "EASGD_RANK": self.rank, "EASGD_WORKERS": WORKERS, "EASGD_OUT": run / "out"}
         os.environ.update({key: str(value) for key, value in place.items()})
 
     def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:

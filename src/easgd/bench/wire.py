@@ -26,7 +26,7 @@ MEGABYTES = (4, 100, 400)
 ROUNDS = {4: 25, 100: 7, 400: 5}
 
 
-class Echo:
+class EchoActor:
     """The other end of the references: sends back what it gets."""
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class Meter:
         """Median seconds of each way, for messages of this many megabytes."""
         import ray
 
-        from easgd.center.messages import Kind, Link, Request, Status
-        from easgd.center.raylink import RayLink
-        from easgd.center.sockets import SocketLink
+        from easgd.engines.ray.actor_link import ActorLink
+        from easgd.engines.ray.messages import Kind, Request, ShardLink, Status
+        from easgd.engines.ray.sockets import SocketLink
         from easgd.methods import EASGD
 
         torch.set_num_threads(1)
@@ -81,7 +81,7 @@ class Meter:
         ray.get(host.open.remote(center, method, None, {"x": torch.rand(n).numpy()}, 0))
         message, into = torch.rand(n).view(torch.uint8), torch.zeros(4 * n, dtype=torch.uint8)
         address = tuple(ray.get(host.address.remote(secret)))
-        links: dict[str, Link] = {"sockets": SocketLink(address, secret), "Ray's calls": RayLink(host)}
+        links: dict[str, ShardLink] = {"sockets": SocketLink(address, secret), "Ray's calls": ActorLink(host)}
         port = ray.get(echo.listen.remote(ip))
         raw = socket.create_connection((ip, port))
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -89,7 +89,7 @@ class Meter:
         group(path, 0)
         sequence = 0
 
-        def exchange(link: Link) -> None:
+        def exchange(link: ShardLink) -> None:
             nonlocal sequence
             link.send(Request(center, 0, 0, sequence, Kind.EXCHANGE, 0.1), message)
             reply, size = link.receive(60.0, into)
@@ -155,7 +155,7 @@ def rows(megabytes: tuple[int, ...] = MEGABYTES) -> list[Row]:
 def _rows(ip: str, megabytes: int) -> list[Row]:
     import ray
 
-    from easgd.engines.ray.host import Host
+    from easgd.engines.ray.shard_actor import ShardActor
 
     def on(node: str) -> dict[str, Any]:
         return {"num_cpus": 0, "resources": {f"node:{node}": 0.001}}
@@ -163,8 +163,8 @@ def _rows(ip: str, megabytes: int) -> list[Row]:
     end = time.monotonic() + 60
     while not any(n["Alive"] and n["NodeManagerAddress"] == ip for n in ray.nodes()) and time.monotonic() < end:
         time.sleep(0.1)
-    host = ray.remote(Host).options(**on(ip), max_concurrency=8).remote()
-    echo = ray.remote(Echo).options(**on(ip), max_concurrency=4).remote()
+    host = ray.remote(ShardActor).options(**on(ip), max_concurrency=8).remote()
+    echo = ray.remote(EchoActor).options(**on(ip), max_concurrency=4).remote()
     meter = ray.remote(Meter).options(**on(HEAD)).remote()
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "gloo")

@@ -7,14 +7,14 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easgd.engines.local.output import say
 from easgd.engines.local.process import describe_exit
-from easgd.engines.local.remains import save_center
-from easgd.engines.local.rundir import OwnedRun, base, live_runs, new_id
 from easgd.engines.ray.cluster import Cluster, check_installed, connect
 from easgd.engines.ray.run import TOKEN, launcher_for, owned_run
 from easgd.engines.ray.settings import Settings
 from easgd.errors import SettingError
+from easgd.launch.output import say
+from easgd.launch.result import save_center
+from easgd.launch.run_directory import OwnedRun, base, live_runs, new_id
 from easgd.records import Event, Step, read_records
 
 if TYPE_CHECKING:

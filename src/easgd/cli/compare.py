@@ -142,7 +142,7 @@ def show_plan(grid: Sweep, out: Path) -> int:
 def conclude(planned: list[Job], out: Path, *, report: bool) -> int:
     """Print the tables, write the report, say what failed; return the exit code."""
     from easgd.cli.report import print_summary
-    from easgd.report.model import build
+    from easgd.report.data import build
     from easgd.report.write import write_model
 
     if any((job.path / "config.json").exists() for job in planned):

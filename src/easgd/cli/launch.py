@@ -7,14 +7,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from easgd.engines.local.book import time_split
 from easgd.engines.local.launch import Launcher
-from easgd.engines.local.output import say
 from easgd.engines.local.process import describe_exit
-from easgd.engines.local.remains import final_center, save_center
-from easgd.engines.local.rundir import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
-from easgd.engines.local.settings import check_count, check_schedule, check_workers
 from easgd.errors import SettingError, refuse, unknown
+from easgd.launch.checks import check_count, check_schedule, check_workers
+from easgd.launch.event_log import time_split
+from easgd.launch.output import say
+from easgd.launch.result import final_center, save_center
+from easgd.launch.run_directory import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
 
 USAGE = """usage: easgd launch [-n N] [options] (script.py | -m module) [its arguments …]
        easgd launch --ray ADDRESS [-n N] [options] (script.py | -m module) [its arguments …]

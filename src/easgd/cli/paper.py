@@ -12,7 +12,7 @@ from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 
 if TYPE_CHECKING:
-    from easgd.experiments.paper.make import Made
+    from easgd.experiments.paper.make import MadeRecipe
 
 VALUES = ("--scale", "--out", "--jobs")
 FLAGS = ("--plain", "--help", "-h")
@@ -113,7 +113,7 @@ def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: 
     return code
 
 
-def conclude(made: Made) -> int:
+def conclude(made: MadeRecipe) -> int:
     """Print the finding and where the files are; return 1 if a run failed."""
     from easgd.cli.report import print_summary
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from easgd.errors import SettingError, refuse, unknown
 
 if TYPE_CHECKING:
-    from easgd.report.model import Model
+    from easgd.report.data import ReportData
 
 USAGE = """usage: easgd report RUN … [options]
 
@@ -70,8 +70,8 @@ def main(argv: list[str]) -> int:
     if not options.paths:
         raise SettingError("no run given: `easgd report runs/my-run`; see `easgd report --help`")
 
+    from easgd.report.data import build
     from easgd.report.levels import parse_levels
-    from easgd.report.model import build
     from easgd.report.scales import check_scale
     from easgd.report.write import write_model
 
@@ -84,14 +84,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def print_summary(model: Model) -> None:
+def print_summary(model: ReportData) -> None:
     """Print the finding, one table of best errors and times, and what is missing."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from easgd.report import tables
-    from easgd.report.model import headline
+    from easgd.report.data import headline
 
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
         view = Events(view)
     run = resume(options.resume, view=view, **settings) if options.resume else train(config, options.out, view=view)
     if not options.json:
-        from easgd.training.closing import closing
+        from easgd.training.summary import closing
 
         closing(run)
     if run.status["state"] == "interrupted":

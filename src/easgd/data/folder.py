@@ -29,7 +29,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass
-class Made:
+class MadeSplit:
     """A data file made of a folder: where it is, how many images it holds, which files could not be read."""
 
     path: Path
@@ -53,7 +53,7 @@ def make_folder(
     seed: int = 0,
     threads: int = 2,
     progress: Progress = lambda done, total, what: None,
-) -> list[Made]:
+) -> list[MadeSplit]:
     """Write `<name>-train` and, if there is a `val` or `test` folder, `<name>-test`.
 
     `square` keeps the middle `size` × `size` pixels only, so that all images have one size. Grey and other images are
@@ -69,7 +69,7 @@ def make_folder(
     classes = _classes(splits["train"])
     listed = {split: _list(path, classes) for split, path in splits.items()}
     title = name or root.resolve().name
-    made = [Made(path_of(title, split)) for split in listed]
+    made = [MadeSplit(path_of(title, split)) for split in listed]
     # Both files are published together, when both are whole.
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -101,7 +101,7 @@ def make_folder(
     return made
 
 
-def _note_bad(result: Made, picture: _Picture, reason: str, policy: str) -> None:
+def _note_bad(result: MadeSplit, picture: _Picture, reason: str, policy: str) -> None:
     if policy == "error":
         raise refuse("image", picture.path, reason, "remove the file, or skip such files with --bad skip")
     result.bad.append(f"{picture.path}: {reason}")

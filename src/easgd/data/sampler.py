@@ -67,7 +67,7 @@ class _Worker:
 class Sampler:
     """Deal batches of image numbers to any number of workers.
 
-    In one process (a simulation) all workers ask one sampler. Processes of one machine each make a sampler with the
+    In one process (a simulation) all workers ask one sampler. ProcessRunner of one machine each make a sampler with the
     same arguments and the same `cursors` path: the file that they share. The same seed and the same order of requests
     give the same batches, bit for bit.
 

@@ -18,7 +18,7 @@ from torch.utils import data
 from easgd.errors import refuse
 
 
-def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) -> ShardedLoader | Stream:
+def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) -> ShardedLoader | ShardedIterable:
     """Return a loader over the same data in an order of worker `rank`'s own; iterating again is the next epoch.
 
     Batch size, `drop_last`, collate function, worker processes, pinning and random samplers stay the user's. A stream
@@ -32,7 +32,7 @@ def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) 
             raise refuse(
                 "dataset", type(loader.dataset).__name__, f"a stream would be the same for {workers} workers", remedy
             )
-        return Stream(loader)
+        return ShardedIterable(loader)
     return ShardedLoader(loader, rank, seed)
 
 
@@ -111,7 +111,7 @@ class ShardedLoader(_Resumable):
         return iter(self._loader)
 
 
-class Stream(_Resumable):
+class ShardedIterable(_Resumable):
     """The user's loader over a stream, counted; resuming reads and drops what was handed out before."""
 
     def __init__(self, loader: data.DataLoader[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Made-up images of any shape, for measurements and tests: classes that a network can learn, no file to fetch."""
+"""MadeSplit-up images of any shape, for measurements and tests: classes that a network can learn, no file to fetch."""
 
 from __future__ import annotations
 

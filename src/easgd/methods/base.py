@@ -99,6 +99,11 @@ class Method(ABC, metaclass=_CheckedCall):
         """Whether a time average z of the center is kept, and evaluated in its place."""
         return self.averaging_rate(0) is not None
 
+    @property
+    def averages_from_first_drop(self) -> bool:
+        """Whether the average begins anew when the rate drops for the first time: ASGD on ImageNet (section 5)."""
+        return self.sequential and self.average == "mean"
+
     def scale(self, lr: float, living: int, launched: int) -> float:
         """The scalar of the exchange: α for the elastic methods, 1/p for ADMM, 1 for the others."""
         return 1.0

@@ -22,16 +22,25 @@ def check_momentum(momentum: float) -> None:
         raise refuse("momentum", momentum, "δ must lie in [0, 1)", "write momentum=0.99")
 
 
+class DefaultMomentum(float):
+    """The δ of a method to which none was given: `easgd.attach` takes the optimizer's instead."""
+
+
 @dataclass(frozen=True)
 class LocalMomentum(Method):
     """What a method wears whose local step has the momentum δ."""
 
-    momentum: float = field(default=0.99, kw_only=True)
+    momentum: float = field(default=DefaultMomentum(0.99), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the momentum."""
         super().__post_init__()
         check_momentum(self.momentum)
+
+    @property
+    def default_momentum(self) -> bool:
+        """Whether δ was left to the default."""
+        return isinstance(self.momentum, DefaultMomentum)
 
     @property
     def delta(self) -> float:

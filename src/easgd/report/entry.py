@@ -23,7 +23,7 @@ MARKS = ("config.json", "evaluations.jsonl")
 COMPARISON = "compare.json"
 
 
-class Entry:
+class ReportRun:
     """A run folder, read with patience."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -134,13 +134,13 @@ def planned(path: Path) -> list[Path]:
     return [folder for folder in folders if any((folder / mark).exists() for mark in MARKS)]
 
 
-def load(paths: Sequence[Path]) -> list[Entry]:
+def load(paths: Sequence[Path]) -> list[ReportRun]:
     """Read every run at and below the paths; runs are named by what tells their folders apart."""
     folders = find(paths)
     resolved = [folder.resolve() for folder in folders]
     unique = list(dict.fromkeys(resolved))
     common = Path(*_common([folder.parts[:-1] for folder in unique]))
-    return [Entry(folder, str(folder.relative_to(common))) for folder in unique]
+    return [ReportRun(folder, str(folder.relative_to(common))) for folder in unique]
 
 
 def _common(parts: Sequence[tuple[str, ...]]) -> list[str]:
@@ -152,14 +152,14 @@ def _common(parts: Sequence[tuple[str, ...]]) -> list[str]:
     return shared
 
 
-def methods(entries: Sequence[Entry], every: bool = False) -> list[Choice[Entry]]:
+def methods(entries: Sequence[ReportRun], every: bool = False) -> list[Choice[ReportRun]]:
     """Select the learning rate of each method; a run without settings stands for itself."""
     known = sorted(choose([entry for entry in entries if entry.settings is not None], every), key=_rank)
     lost = [Choice(e.name, None, [e], e.best, {}, None) for e in entries if e.settings is None]
     return [*known, *lost]
 
 
-def _rank(choice: Choice[Entry]) -> tuple[Any, ...]:
+def _rank(choice: Choice[ReportRun]) -> tuple[Any, ...]:
     """Sequential methods first, then the paper's order, then by p, τ and η: the same runs, the same colours."""
     config = choice.runs[0].config
     return not choice.sequential, NAMES.index(config.method), config.workers or 0, config.period or 0, config.lr or 0.0

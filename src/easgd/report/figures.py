@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from easgd.report.data import PANELS, Line, ReportData
 from easgd.report.levels import time_to
-from easgd.report.model import PANELS, Line, Model
 from easgd.report.scales import WIDE, is_log, limits, ticks
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def write_figures(model: Model, folder: Path, scale: str = "auto") -> list[Path]:
+def write_figures(model: ReportData, folder: Path, scale: str = "auto") -> list[Path]:
     """Draw what there is to draw; return the files."""
     from matplotlib import rc_context
 
@@ -74,7 +74,7 @@ def _parallel(line: Line) -> bool:
 
 
 def curves(
-    model: Model,
+    model: ReportData,
     scale: str = "auto",
     rows: Sequence[tuple[str, list[Line]]] | None = None,
     names: Sequence[str] = tuple(PANELS),
@@ -98,7 +98,7 @@ def curves(
     return figure
 
 
-def _panel(axes: Axes, model: Model, lines: Sequence[Line], name: str, words: str, scale: str) -> None:
+def _panel(axes: Axes, model: ReportData, lines: Sequence[Line], name: str, words: str, scale: str) -> None:
     factor = 100.0 if name == "test_error" else 1.0
     log = is_log(model.lines, scale)
     for line in lines:
@@ -119,7 +119,7 @@ def _panel(axes: Axes, model: Model, lines: Sequence[Line], name: str, words: st
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def bars(model: Model) -> Figure:
+def bars(model: ReportData) -> Figure:
     """Time to each level against the number of workers, as in the paper's supplement; no bar: never reached."""
     from matplotlib.figure import Figure
 
@@ -149,7 +149,7 @@ def bars(model: Model) -> Figure:
     return figure
 
 
-def _bar_panel(axes: Axes, model: Model, level: float) -> None:
+def _bar_panel(axes: Axes, model: ReportData, level: float) -> None:
     workers = [None if n.choice.config is None else n.choice.config.workers for n in model.lines]
     places = sorted(set(workers), key=lambda p: (p is None, p or 0))
     crowd = max(workers.count(p) for p in places)

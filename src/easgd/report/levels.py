@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from easgd.errors import refuse, unknown
-from easgd.report.entry import Entry
+from easgd.report.entry import ReportRun
 from easgd.training.select import Choice
 from easgd.training.sweep import check_levels
 
@@ -32,25 +32,25 @@ class Speedup:
         return f"{'> ' if self.bound else ''}{self.factor:.1f}×"
 
 
-def reached(entry: Entry, level: float) -> float:
+def reached(entry: ReportRun, level: float) -> float:
     """Return the first time at which the test error was at most `level`, or infinity."""
     hits = np.flatnonzero(entry.curves["test_error"] <= level)
     return float(entry.curves["time"][hits[0]]) if len(hits) else math.inf
 
 
-def time_to(choice: Choice[Entry], level: float) -> float:
+def time_to(choice: Choice[ReportRun], level: float) -> float:
     """Return the median over the seeds of the time to a level; infinite if half of them never got there."""
     times = [reached(entry, level) for entry in choice.counted]
     middle = median(times)
     return middle if not math.isnan(middle) else math.inf  # ∞ − ∞ in the mean of the middle two
 
 
-def watched(choice: Choice[Entry]) -> float:
+def watched(choice: Choice[ReportRun]) -> float:
     """Return how long the method was observed: the shortest of its runs."""
     return min((float(entry.curves["time"][-1]) for entry in choice.counted if len(entry.curves["time"])), default=0.0)
 
 
-def comparators(choices: Sequence[Choice[Entry]], baseline: str | None = None) -> list[Choice[Entry]]:
+def comparators(choices: Sequence[Choice[ReportRun]], baseline: str | None = None) -> list[Choice[ReportRun]]:
     """Return the methods that speed-ups are measured against: the named one, or all with one worker."""
     if baseline is None:
         return [choice for choice in choices if choice.sequential]
@@ -62,7 +62,7 @@ def comparators(choices: Sequence[Choice[Entry]], baseline: str | None = None) -
     return found
 
 
-def speedup(choice: Choice[Entry], level: float, against: Sequence[Choice[Entry]]) -> Speedup | None:
+def speedup(choice: Choice[ReportRun], level: float, against: Sequence[Choice[ReportRun]]) -> Speedup | None:
     """Compare one method with the fastest comparator at a level; None where there is nothing to compare."""
     own = time_to(choice, level)
     if choice in against or not against or math.isinf(own) or own <= 0:
@@ -88,7 +88,7 @@ def parse_levels(text: str) -> list[float]:
     return check_levels(levels)
 
 
-def automatic_levels(choices: Sequence[Choice[Entry]], count: int = 4) -> list[float]:
+def automatic_levels(choices: Sequence[Choice[ReportRun]], count: int = 4) -> list[float]:
     """Choose levels from what the slowest learner still reached down to what only the best one did."""
     best = [choice.score for choice in choices if math.isfinite(choice.score)]
     first = [float(e.curves["test_error"][0]) for c in choices for e in c.runs if len(e.curves["test_error"])]

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from easgd.report.model import PANELS, Line, Model, headline
+from easgd.report.data import PANELS, Line, ReportData, headline
 from easgd.report.plots import Plot, make_plots
 from easgd.report.table import Table
 
@@ -23,7 +23,7 @@ WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "sett
 """Columns of words, set flush left; the others are numbers."""
 
 
-def make_page(model: Model, tables: dict[str, Table], scale: str = "auto") -> str:
+def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") -> str:
     """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
@@ -46,7 +46,7 @@ def make_page(model: Model, tables: dict[str, Table], scale: str = "auto") -> st
     )
 
 
-def _header(model: Model, title: str) -> str:
+def _header(model: ReportData, title: str) -> str:
     def several(name: str) -> str:
         values = {str(getattr(e.settings, name)) for e in model.entries if e.settings is not None}
         return ", ".join(sorted(values)) or "unknown"
@@ -114,7 +114,7 @@ def _curves(plots: list[Plot]) -> str:
     )
 
 
-def _sections(model: Model, tables: dict[str, Table], plots: list[Plot]) -> list[str]:
+def _sections(model: ReportData, tables: dict[str, Table], plots: list[Plot]) -> list[str]:
     colours = {line.label: line.look.colour for line in model.lines}
 
     def section(name: str, *shown: str) -> str:
@@ -171,7 +171,7 @@ def _smallest(table: Table) -> dict[int, Any]:
     return result
 
 
-def _footer(model: Model) -> str:
+def _footer(model: ReportData) -> str:
     rule = (
         "every learning rate is drawn" if model.every
         else "of every method the learning rate with the smallest test error, mean over seeds"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from easgd.report.data import PANELS, Line, ReportData
 from easgd.report.levels import time_to
-from easgd.report.model import PANELS, Line, Model
 from easgd.report.scales import is_log, limits
 from easgd.report.style import PARTS
 
@@ -16,7 +16,7 @@ Plot = dict[str, Any]
 MAX_POINTS = 2000
 
 
-def make_plots(model: Model, scale: str = "auto") -> list[Plot]:
+def make_plots(model: ReportData, scale: str = "auto") -> list[Plot]:
     """Return every plot that has something to show: where it goes, what it draws, and its axes."""
     plots = [_curve(model, name, words, scale) for name, words in PANELS.items()]
     plots += [_bars(model), _split(model)]
@@ -44,7 +44,7 @@ def _line(line: Line, number: int, width: float = 2.2, opacity: float = 1.0) -> 
     return {"type": "scatter", "mode": "lines", "name": line.label, "meta": number, "line": style, "opacity": opacity}
 
 
-def _curve(model: Model, name: str, words: str, scale: str) -> Plot:
+def _curve(model: ReportData, name: str, words: str, scale: str) -> Plot:
     factor, unit = (100.0, " [%]") if name == "test_error" else (1.0, " (nll)")
     traces = []
     for number, line in enumerate(model.lines):
@@ -68,7 +68,7 @@ def _plot(name: str, title: str, traces: list[dict[str, Any]], axis: str, **more
     return {"id": name, "title": title, "data": traces, "axis": axis, "timed": True, **more}
 
 
-def _scanned(model: Model, name: str, title: str, words: str) -> Plot:
+def _scanned(model: ReportData, name: str, title: str, words: str) -> Plot:
     traces = []
     for number, line in enumerate(model.lines):
         x, y = getattr(line.choice.runs[0].scan, name).points()
@@ -77,7 +77,7 @@ def _scanned(model: Model, name: str, title: str, words: str) -> Plot:
     return _plot(name, f"{title}: {words}", traces, model.axis, type="linear")
 
 
-def _bytes(model: Model) -> Plot:
+def _bytes(model: ReportData) -> Plot:
     traces = []
     for number, line in enumerate(model.lines):
         at = _thinned(line.mean)
@@ -87,7 +87,7 @@ def _bytes(model: Model) -> Plot:
     return _plot("bytes", "exchanged by all workers [GB]", traces, model.axis, type="linear")
 
 
-def _bars(model: Model) -> Plot:
+def _bars(model: ReportData) -> Plot:
     names = [f"{100 * level:.3g} %" for level in model.levels]
     traces = []
     for number, line in enumerate(model.lines):
@@ -103,7 +103,7 @@ def _bars(model: Model) -> Plot:
     return {**plot, "timed": False, "names": True}
 
 
-def _split(model: Model) -> Plot:
+def _split(model: ReportData) -> Plot:
     """Bars of compute, data, communication and waiting, as shares of the whole."""
     shown = [line for line in model.lines if line.choice.runs[0].scan.steps]
     traces = []

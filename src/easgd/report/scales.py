@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from easgd.errors import unknown
-from easgd.report.model import PANELS, Line
+from easgd.report.data import PANELS, Line
 
 SCALES = ("auto", "linear", "log")
 WIDE = 20.0

@@ -6,7 +6,7 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from easgd.report.entry import Entry
+from easgd.report.entry import ReportRun
 from easgd.training.select import Choice
 
 # Okabe and Ito's palette for colour-blind eyes, without its yellow, which white paper swallows.
@@ -35,7 +35,7 @@ class Look:
         return (0.0, tuple(length / 2.5 for length in self.dash)) if self.dash else "-"
 
 
-def looks(choices: Sequence[Choice[Entry]]) -> list[Look]:
+def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     """Give every method its look.
 
     Few methods differ in colour and dash. Where there are more than colours, a colour means a method and a dash means

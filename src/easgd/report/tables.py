@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from easgd.report.entry import Entry
+from easgd.report.data import ReportData
+from easgd.report.entry import ReportRun
 from easgd.report.levels import reached, speedup, time_to
-from easgd.report.model import Model
 from easgd.report.table import Cell, Table, cell, percent, size
 from easgd.training.config import FIELDS
 from easgd.training.select import Choice
@@ -18,11 +18,11 @@ PER_STEPS = 400
 """The paper gives seconds per 400 batches (CIFAR)."""
 
 
-def _setting(choice: Choice[Entry], name: str) -> Any:
+def _setting(choice: Choice[ReportRun], name: str) -> Any:
     return getattr(choice.config, name) if choice.config is not None else None
 
 
-def _head(choice: Choice[Entry]) -> list[Cell]:
+def _head(choice: Choice[ReportRun]) -> list[Cell]:
     """The cells every table of methods begins with."""
     period = None if choice.sequential else _setting(choice, "period")
     return [
@@ -36,7 +36,7 @@ def _head(choice: Choice[Entry]) -> list[Cell]:
 HEAD = [("method", "method"), ("workers", "p"), ("period", "τ"), ("lr", "η")]
 
 
-def best(model: Model) -> Table:
+def best(model: ReportData) -> Table:
     """The smallest test error of every method."""
     several = any(len(choice.runs) > 1 for choice in model.choices)
     columns = [
@@ -62,7 +62,7 @@ def best(model: Model) -> Table:
     return Table("best-errors", "Best test error", columns, rows, note)
 
 
-def times(model: Model) -> Table:
+def times(model: ReportData) -> Table:
     """Time to each level, with the speed-up beside it; the file has one row per method and level."""
     columns = [("method", "method")]
     for level in model.levels:
@@ -89,7 +89,7 @@ def times(model: Model) -> Table:
     return Table("time-to-error", "Time to a test error", columns, rows, _against(model), (names, lines))
 
 
-def _against(model: Model) -> str:
+def _against(model: ReportData) -> str:
     if not model.against:
         return "No method with one worker is among the runs, so there are no speed-ups; --baseline names another."
     names = ", ".join(choice.label for choice in model.against)
@@ -100,7 +100,7 @@ def _against(model: Model) -> str:
     )
 
 
-def rates(model: Model) -> Table | None:
+def rates(model: ReportData) -> Table | None:
     """Best error of every learning rate that was tried."""
     tried = [(c, lr, score) for c in model.choices for lr, score in c.tried.items()]
     if all(len(choice.tried) < 2 for choice in model.choices):
@@ -113,7 +113,7 @@ def rates(model: Model) -> Table | None:
     return Table("learning-rates", "Learning rates tried", columns, rows)
 
 
-def breakdowns(model: Model) -> Table | None:
+def breakdowns(model: ReportData) -> Table | None:
     """Where the time went, in the paper's form."""
     rows = []
     for choice in model.choices:
@@ -144,7 +144,7 @@ def breakdowns(model: Model) -> Table | None:
     return Table("time-breakdown", "Where the time went", columns, rows, note) if rows else None
 
 
-def traffic(model: Model) -> Table | None:
+def traffic(model: ReportData) -> Table | None:
     """What was sent, and how far the workers were from the center."""
     rows = []
     for choice in model.choices:
@@ -166,7 +166,7 @@ def traffic(model: Model) -> Table | None:
     return Table("traffic", "Exchanges", columns, rows, "A method's first seed.") if rows else None
 
 
-def events(model: Model) -> Table | None:
+def events(model: ReportData) -> Table | None:
     """Deaths, joins, refused exchanges: everything the workers recorded that is not a step."""
     rows: list[list[Cell]] = [
         [
@@ -182,7 +182,7 @@ def events(model: Model) -> Table | None:
     return Table("events", "Events", columns, rows, note) if rows else None
 
 
-def nodes(model: Model) -> Table | None:
+def nodes(model: ReportData) -> Table | None:
     """Which workers were on which machine, where the records say."""
     rows: list[list[Cell]] = [
         [cell(entry.name), cell(node), cell(" ".join(map(str, sorted(workers))))]
@@ -191,7 +191,7 @@ def nodes(model: Model) -> Table | None:
     return Table("nodes", "Nodes", [("run", "run"), ("node", "node"), ("workers", "workers")], rows) if rows else None
 
 
-def runs(model: Model) -> Table:
+def runs(model: ReportData) -> Table:
     """Every run, with what is missing in its folder."""
     rows = []
     for entry in model.entries:
@@ -215,7 +215,7 @@ def runs(model: Model) -> Table:
     return Table("runs", "Runs", columns, rows, "A run that was killed still says “running”.")
 
 
-def settings(model: Model) -> Table:
+def settings(model: ReportData) -> Table:
     """The settings: one row each, a column per method; what is the same everywhere is written once."""
     known = [choice for choice in model.choices if choice.config is not None]
     rows = []
@@ -229,7 +229,7 @@ def settings(model: Model) -> Table:
     return Table("settings", "Settings", [("setting", "setting"), *((c.label, c.label) for c in known)], rows)
 
 
-def environments(model: Model) -> Table | None:
+def environments(model: ReportData) -> Table | None:
     """The machines and versions, one row per kind."""
     names = ("easgd", "torch", "python", "platform", "cpus", "git")
     kinds: dict[tuple[str, ...], list[str]] = {}
@@ -240,12 +240,12 @@ def environments(model: Model) -> Table | None:
     return Table("environment", "Environment", [*((n, n) for n in names), ("runs", "runs")], rows) if rows else None
 
 
-MAKERS: Sequence[Callable[[Model], Table | None]] = (
+MAKERS: Sequence[Callable[[ReportData], Table | None]] = (
     times, best, rates, breakdowns, traffic, events, nodes, runs, settings, environments,
 )  # fmt: skip
 
 
-def make_all(model: Model) -> dict[str, Table]:
+def make_all(model: ReportData) -> dict[str, Table]:
     """Return every table that has something to say, by its name."""
     made = (maker(model) for maker in MAKERS)
     return {table.name: table for table in made if table is not None}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from easgd.errors import refuse
+from easgd.report.data import ReportData, build
 from easgd.report.figures import write_figures
-from easgd.report.model import Model, build
 from easgd.report.page import make_page
 from easgd.report.scales import check_scale
 from easgd.report.table import write_rows
@@ -42,7 +42,7 @@ def write_report(
     return write_model(model, Path(out) if out is not None else folders[0] / "report", scale)
 
 
-def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
+def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
     """Write a report that has been worked out."""
     tables = make_all(model)
     page = make_page(model, tables, scale)
@@ -58,7 +58,7 @@ def write_model(model: Model, out: Path, scale: str = "auto") -> Path:
     return out / "index.html"
 
 
-def write_curves(model: Model, folder: Path, name: str = "curves") -> Path:
+def write_curves(model: ReportData, folder: Path, name: str = "curves") -> Path:
     """Write every point of every run."""
     rows: list[list[object]] = []
     for entry in model.entries:

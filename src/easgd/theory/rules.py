@@ -152,7 +152,7 @@ class Alone(Rule):
         return own[0]["z" if self.average else "x"]
 
 
-class Downpour(Rule):
+class DownpourRule(Rule):
     """DOWNPOUR (algorithm 3); with a time average of the center ADOWNPOUR and MVADOWNPOUR (section 5).
 
     A worker owns v, what it has gathered and not yet sent. After the exchange it stands at x̃, and τ steps bring it to
@@ -186,7 +186,7 @@ class Downpour(Rule):
         return run((1 - k.e)[..., None], np.ones((1, 1)), k.period)[1]
 
 
-class MDownpour(Downpour):
+class MDownpourRule(DownpourRule):
     """MDOWNPOUR as printed (algorithms 4 and 5): v ← δv − ηg, x̃ ← x̃ + δv; for τ > 1 −ηg is the τ steps' sum.
 
     Here `v` is what the worker sends and `momentum` the master's v. A synchronous round is one update of the master,
@@ -248,10 +248,10 @@ def rule(method: str, momentum: bool, period: int) -> Rule:
     rules: dict[str, Callable[[], Rule]] = {
         "easgd": lambda: Elastic(momentum),
         "eamsgd": lambda: Elastic(True),
-        "downpour": Downpour,
-        "adownpour": lambda: Downpour("decay"),
-        "mvadownpour": lambda: Downpour("moving"),
-        "mdownpour": MDownpour,
+        "downpour": DownpourRule,
+        "adownpour": lambda: DownpourRule("decay"),
+        "mvadownpour": lambda: DownpourRule("moving"),
+        "mdownpour": MDownpourRule,
         "admm": lambda: Admm(period == 1),
         "sgd": lambda: Alone(momentum),
         "msgd": lambda: Alone(True),

@@ -10,7 +10,7 @@ from typing import Any
 
 from easgd.engines.local.process import Lifeline
 from easgd.errors import SettingError, refuse
-from easgd.signals import taken
+from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, alone, check_free, write_json
@@ -142,7 +142,7 @@ class Comparison:
         lifeline = Lifeline()
         try:
             self.view.begin(self.jobs, self.at_once)
-            with taken(self._ask):
+            with handle_signals(self._ask):
                 while self.running or (self.waiting and not self.stopped):
                     while self.waiting and not self.stopped and len(self.processes) < self.at_once:
                         self._start(self.waiting.pop(0), lifeline)

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easgd.center.control import RANKS
+from easgd.engines.local.control import RANKS
 from easgd.errors import SettingError, refuse, unknown
-from easgd.worker.place import SCHEDULES
+from easgd.worker.context import SCHEDULES
 
 if TYPE_CHECKING:
     from easgd.methods import Method
@@ -220,7 +220,7 @@ FIELDS: dict[str, dict[str, Any]] = {f.name: dict(f.metadata) for f in fields(Co
 
 
 def convert(name: str, value: Any) -> Any:
-    """Turn a value of a file or a flag into the field's type, or refuse it."""
+    """StepInProgress a value of a file or a flag into the field's type, or refuse it."""
     if value is None or (KINDS[name] == "str" and isinstance(value, str)):
         return value
     try:

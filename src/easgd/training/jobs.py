@@ -133,7 +133,7 @@ def _command(jobs: Sequence[Job], logs: Path) -> list[str]:
         write_json(file, job.config.as_dict())
     if len(jobs) > 1:
         pairs = ([str(job.path), str(file)] for job, file in zip(jobs, settings, strict=True))
-        return ["easgd.training.family", *(word for pair in pairs for word in pair)]
+        return ["easgd.training.shared_gradients", *(word for pair in pairs for word in pair)]
     (job,), (file,) = jobs, settings
     begun = (job.path / "config.json").exists()
     what = ["--resume", str(job.path)] if begun else ["--config", str(file), "--out", str(job.path)]

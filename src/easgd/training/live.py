@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from easgd.training.config import Config
-from easgd.training.monitor import Monitor, Seen
+from easgd.training.monitor import Monitor, WorkerStatus
 from easgd.training.view import Row, Silent, measures
 
 REDRAW = 0.2
@@ -78,7 +78,7 @@ def workers_table(monitor: Monitor) -> Table:
     return table
 
 
-def _cells(seen: Seen) -> tuple[str, ...]:
+def _cells(seen: WorkerStatus) -> tuple[str, ...]:
     total = seen.compute + seen.data + seen.communication + seen.waiting or 1.0
     split = "/".join(f"{part / total:.0%}" for part in (seen.compute, seen.data, seen.communication + seen.waiting))
     distance = "–" if seen.distance is None else f"{seen.distance:.4g}"

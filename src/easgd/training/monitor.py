@@ -10,7 +10,7 @@ from easgd.records import Event, Record, Step
 
 
 @dataclass
-class Seen:
+class WorkerStatus:
     """One worker, as its last records show it."""
 
     clock: int = 0
@@ -39,7 +39,7 @@ class Monitor:
     steps: int = 0
     bytes: int = 0
     time: float = 0.0
-    workers: dict[int, Seen] = field(default_factory=dict)
+    workers: dict[int, WorkerStatus] = field(default_factory=dict)
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
 
@@ -49,12 +49,12 @@ class Monitor:
             worker = "" if record.worker is None else f" worker {record.worker}"
             self.events.append(f"{record.time:.1f} s:{worker} {record.event} {record.detail}".rstrip())
             if record.worker is not None and record.event in ("death", "leave", "join", "restart", "stopped"):
-                self.workers.setdefault(record.worker, Seen()).state = record.event
+                self.workers.setdefault(record.worker, WorkerStatus()).state = record.event
             return
         self.steps += 1
         self.bytes += record.bytes
         self.time = max(self.time, record.time)
-        self.workers.setdefault(record.worker, Seen()).take(record)
+        self.workers.setdefault(record.worker, WorkerStatus()).take(record)
         if record.loss is not None:
             self.losses.append(record.loss)
 
@@ -71,5 +71,5 @@ class Monitor:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.steps, self.bytes, self.time = state["steps"], state["bytes"], state["time"]
-        self.workers = {int(rank): Seen(**row) for rank, row in state["workers"].items()}
+        self.workers = {int(rank): WorkerStatus(**row) for rank, row in state["workers"].items()}
         self.losses = deque(state["losses"], maxlen=100)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from easgd.data import CIFAR10, DIGITS, ImageFile, Loader, Sampler, Scheme, evaluation, load
 from easgd.errors import refuse, unknown
+from easgd.learning_rate import Stagnation, decay
 from easgd.models import build, cifar, digits_conv, digits_mlp, imagenet
-from easgd.schedules import Stagnation, decay
 from easgd.training.config import Config
 
 NETWORKS = {"digits-conv": digits_conv, "digits-mlp": digits_mlp, "cifar": cifar, "imagenet": imagenet}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from easgd.errors import refuse
-from easgd.signals import taken
+from easgd.signals import handle_signals
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder, alone, check_free, default_folder, write_model
 from easgd.training.run import Run
@@ -97,18 +97,18 @@ def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings:
 def runner_of(config: Config) -> type[Any]:
     """The class that runs this engine."""
     if config.engine == "simulate":
-        from easgd.training.simulated import Simulated
+        from easgd.training.simulation_runner import SimulationRunner
 
-        return Simulated
-    from easgd.training.processes import Processes
+        return SimulationRunner
+    from easgd.training.process_runner import ProcessRunner
 
-    return Processes
+    return ProcessRunner
 
 
 def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
     torch.set_num_threads(1)
-    asked = Asked()
-    with taken(asked):
+    asked = StopRequest()
+    with handle_signals(asked):
         runner: Runner = runner_of(config)(config, folder, view)
         asked.tell(runner)
         try:
@@ -128,7 +128,7 @@ def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) 
     return Run(folder.path)
 
 
-class Asked:
+class StopRequest:
     """The first Ctrl-C or SIGTERM asks the run to save itself and end, also before there is one; the second ends it."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.methods import Method
+from easgd.worker.context import RunContext
 from easgd.worker.exchange import Overlap, Policy
-from easgd.worker.place import Place
-from easgd.worker.tensors import check_optimizer
+from easgd.worker.tensors import with_momentum_of
 from easgd.worker.worker import Buffers, Worker
 
 
@@ -67,10 +67,10 @@ def attach(
             raise unknown(f"policy {what}", str(value), known.__args__)  # type: ignore[attr-defined]
     if overlap not in (True, False, "auto"):
         raise refuse("overlap", overlap, 'it is True, False or "auto"', 'write overlap="auto"')
-    check_optimizer(optimizer, method)
-    place = Place.from_environment()
-    place = replace(place, compression=compression or place.compression)
-    Codec.named(place.compression)  # refuses an unknown name
+    method = with_momentum_of(optimizer, method)
+    context = RunContext.from_environment()
+    context = replace(context, compression=compression or context.compression)
+    Codec.named(context.compression)  # refuses an unknown name
     _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
     _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")
     _check_number("seed", seed, int, "a whole number ≥ 0", "seed=0")
@@ -79,7 +79,7 @@ def attach(
     if saved is not None and not (isinstance(saved, dict) and {"slots", "version"} <= saved.keys()):
         raise refuse("saved", type(saved).__name__, "it is a center's state", 'give {"slots": …, "version": …}')
     return Worker(
-        model, optimizer, method, place, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
+        model, optimizer, method, context, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How a worker's loop meets the center, in three ways that give the same numbers.
+"""How a worker meets the center, in three ways that give the same numbers.
 
     hidden      when the step begins, x goes to the center on a background thread; the answer is due after the step
     in place    between gradient and step, x and x̃ move in one pass over memory, with no message and no answer
@@ -21,30 +21,29 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from easgd.center.apply import moves_in_place
-from easgd.center.door import Door
-from easgd.center.shared import SharedCenter
+from easgd.center.client import CenterClient
 from easgd.errors import CenterLostError, NonFiniteError, UnreachableError
-from easgd.worker.loop import Loop
 from easgd.worker.recorder import Recorder
+from easgd.worker.state import WorkerState
 
 Policy = Literal["skip", "reset", "raise"]
 Overlap = bool | Literal["auto"]
 
 
 class Exchange:
-    """One worker's side of every exchange."""
+    """One worker's side of every exchange. Without a client it only keeps the clock: a script that trains alone."""
 
     def __init__(
-        self, loop: Loop, home: Door, recorder: Recorder, workers: int, *, schedule: str, nonfinite: Policy,
-        overlap: Overlap, deadline: float, patience: int, still: bool, keep_weights: Callable[[], str],
+        self, state: WorkerState, client: CenterClient | None, recorder: Recorder, workers: int, *, schedule: str,
+        nonfinite: Policy, overlap: Overlap, deadline: float, patience: int, still: bool,
+        keep_weights: Callable[[], str],
     ) -> None:  # fmt: skip
-        self.loop, self.home, self.recorder, self.workers = loop, home, recorder, workers
-        self.method, self.replica = loop.method, loop.replica
+        self.state, self._client, self.recorder, self.workers = state, client, recorder, workers
+        self.method, self.replica = state.method, state.replica
         self.schedule, self.nonfinite, self.deadline, self.patience = schedule, nonfinite, deadline, patience
         self.keep_weights = keep_weights
         # Buffers change in the forward pass: they cannot wait for its end (`still` says that there are none).
-        movable = isinstance(home, SharedCenter) and moves_in_place(self.method) and schedule != "sync" and still
+        movable = client is not None and client.moves_in_place and schedule != "sync" and still
         self.moves = movable and overlap == "auto" and not idle_cores(workers)
         self.hides = overlap is not False and not self.method.waits and schedule != "sync"
         self.answer: Tensor | None = None
@@ -52,9 +51,15 @@ class Exchange:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._pending: Future[Tensor | None] | None = None
         self._reset_due = self._unreached = False
-        self._misses, self._seen, self._sent = 0, home.version, 0
+        self._misses, self._seen, self._sent = 0, 0 if client is None else client.version, 0
         self._staleness: int | None = None
         self._distance: float | None = None
+
+    @property
+    def client(self) -> CenterClient:
+        """The way to the center; only a worker alone has none."""
+        assert self._client is not None
+        return self._client
 
     # the parts of a step ---------------------------------------------------------------------------------------
 
@@ -63,17 +68,17 @@ class Exchange:
         self._staleness, self._distance, self._sent = None, None, 0
         if self.schedule == "round-robin":
             start = time.perf_counter()
-            self.home.wait_turn(self.deadline)
+            self.client.wait_turn(self.deadline)
             self.recorder.waiting += time.perf_counter() - start
-        self.loop.prepare()
-        if self.loop.due:
+        self.state.prepare()
+        if self.state.due:
             self.deferred = self.moves and self.replica.in_place() is not None
             if not self.deferred:
                 self._send()
 
     def before_step(self, closure: bool) -> None:
         """The gradient is there, and the optimizer is about to take its step; a closure takes the gradient in it."""
-        self.loop.prepare()
+        self.state.prepare()
         if self.deferred:
             self.deferred = False
             if closure or not self._move():  # a gradient that is yet to come is due at the old x
@@ -81,17 +86,19 @@ class Exchange:
 
     def finish(self) -> None:
         """After the optimizer's step: complete the exchange and write the step down."""
-        clock = self.loop.clock
+        clock = self.state.clock
         self.settle()
         start = time.perf_counter()
         answer, self.answer = self.answer, None
-        if (push := self.loop.finish(answer)) is not None and not self._push(push):
-            self._refused()
-        self._reset()
+        push = self.state.finish(answer)
+        if self._client is not None:
+            if push is not None and not self._push(push):
+                self._refused()
+            self._reset()
+            self.tell()
+            if self.schedule == "round-robin":
+                self.client.pass_turn()
         self.recorder.communication += time.perf_counter() - start
-        self.tell()
-        if self.schedule == "round-robin":
-            self.home.pass_turn()
         self.recorder.step(clock, self._staleness, self._distance, self._sent)
 
     def settle(self) -> None:
@@ -105,10 +112,10 @@ class Exchange:
 
     def tell(self) -> None:
         """Write down what the center's side has to tell, and the bytes that crossed a network."""
-        while self.home.news:
-            self.recorder.event(*self.home.news.pop(0))
-        if self.home.moved:
-            self._sent, self.home.moved = self.home.moved, 0
+        while self.client.events:
+            self.recorder.event(*self.client.events.pop(0))
+        if self.client.bytes_sent:
+            self._sent, self.client.bytes_sent = self.client.bytes_sent, 0
 
     def close(self) -> None:
         """Wait for what is under way; no more will come."""
@@ -121,9 +128,8 @@ class Exchange:
         start, parts = time.perf_counter(), self.replica.in_place()
         if parts is None:
             return False
-        assert isinstance(self.home, SharedCenter)
         scale = self._scale()
-        taken = self.home.move(parts, scale)
+        taken = self.client.move(parts, scale)
         self._answered(scale, own=taken)
         if not taken:
             self._refused()
@@ -133,7 +139,7 @@ class Exchange:
     def _send(self) -> None:
         """Hand the message to the center, and wait for the answer where the gradient needs it."""
         start, scale = time.perf_counter(), self._scale()
-        message = self.loop.message()
+        message = self.state.message()
         message = None if message is None else self._own(message)
         if self.hides:
             self._pending = self._pool.submit(self._carry, message, scale)
@@ -142,14 +148,16 @@ class Exchange:
         self._take(self._carry(message, scale))
         self._reset()
         if self.answer is not None:
-            self.loop.receive(self.answer)
+            self.state.receive(self.answer)
         self._spent(start)
 
     def _carry(self, message: Tensor | None, scale: float) -> Tensor | None:
         """The exchange itself, on whichever thread."""
-        home, sync = self.home, self.schedule == "sync"
+        client, sync = self.client, self.schedule == "sync"
         try:
-            answer = home.exchange_together(message, scale, self.deadline) if sync else home.exchange(message, scale)
+            answer = (
+                client.exchange_together(message, scale, self.deadline) if sync else client.exchange(message, scale)
+            )
         except UnreachableError as error:
             self._missed(error)
             return None
@@ -159,11 +167,11 @@ class Exchange:
 
     def _push(self, message: Tensor) -> bool:
         """Send what wants no answer; whether the center took it."""
-        scale = self.method.scale(self.replica.lr, self.home.living, self.workers)
+        scale = self.method.scale(self.replica.lr, self.client.living, self.workers)
         if self.schedule == "sync":
-            return self.home.exchange_together(message, scale, self.deadline) is not None
+            return self.client.exchange_together(message, scale, self.deadline) is not None
         try:
-            return self.home.push(self._own(message), scale)
+            return self.client.push(self._own(message), scale)
         except UnreachableError as error:
             self._missed(error)
             self._unreached = False
@@ -171,7 +179,7 @@ class Exchange:
 
     def _scale(self) -> float:
         self._sent = 8 * self.replica.size
-        return self.method.scale(self.replica.lr, self.home.living, self.workers)
+        return self.method.scale(self.replica.lr, self.client.living, self.workers)
 
     def _own(self, message: Tensor) -> Tensor:
         """A message may be answered in its own memory: it must not be a parameter's."""
@@ -180,8 +188,8 @@ class Exchange:
     def _spent(self, start: float) -> None:
         """Count the time since `start`: as waiting, as far as others were in the way, else as communication."""
         spent = time.perf_counter() - start
-        waited = min(spent, self.home.locked_seconds)
-        self.home.locked_seconds = 0.0
+        waited = min(spent, self.client.wait_seconds)
+        self.client.wait_seconds = 0.0
         self.recorder.waiting += waited
         self.recorder.communication += spent - waited
 
@@ -189,10 +197,10 @@ class Exchange:
 
     def _answered(self, scale: float, own: bool) -> None:
         """Note what is recorded of an exchange that has been answered; `own` if it moved the center."""
-        if own and self.schedule != "sync" and self.method.answers_with == "difference":
-            self._distance = self.home.squares**0.5 / scale  # ‖d‖ = α‖x − x̃‖
-        self._staleness = max(0, self.home.version - self._seen - own)
-        self._seen = self.home.version
+        if own and self.client.update_sqnorm is not None:
+            self._distance = self.client.update_sqnorm**0.5 / scale  # ‖d‖ = α‖x − x̃‖
+        self._staleness = max(0, self.client.version - self._seen - own)
+        self._seen = self.client.version
 
     def _take(self, answer: Tensor | None) -> None:
         """An answer has come; None says that the message was not finite and the center refused it."""
@@ -203,9 +211,9 @@ class Exchange:
 
     def _refused(self) -> None:
         """The center refused what was not finite: the policy decides what becomes of this worker."""
-        self.recorder.event("refused", f"step {self.loop.clock}: not finite")
+        self.recorder.event("refused", f"step {self.state.clock}: not finite")
         if self.nonfinite == "raise":
-            where = f"worker {self.loop.rank}, step {self.loop.clock}"
+            where = f"worker {self.state.rank}, step {self.state.clock}"
             raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
         self._reset_due = self.nonfinite == "reset"
 
@@ -213,14 +221,14 @@ class Exchange:
         """Start anew from the center, where the policy says so: never between a gradient and its step."""
         if self._reset_due:
             self._reset_due = False
-            self.replica.reset_(self.home.snapshot()["x"])
-            self.loop.slots = self.method.start(self.replica)
+            self.replica.reset_(self.client.snapshot()["x"])
+            self.state.slots = self.method.start(self.replica)
 
     def _missed(self, error: UnreachableError) -> None:
         """The center does not answer: train on alone for a while, then end with the weights on disk."""
         self._unreached = True
         self._misses += 1
-        detail = f"step {self.loop.clock}: {error}; {self._misses} of {self.patience} in a row"
+        detail = f"step {self.state.clock}: {error}; {self._misses} of {self.patience} in a row"
         self.recorder.event("unreachable", detail)
         if self._misses > self.patience:
             raise CenterLostError(f"{error}, {self._misses} exchanges in a row; {self.keep_weights()}") from error

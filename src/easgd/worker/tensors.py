@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
 from easgd.errors import SettingError, refuse
 from easgd.methods import Method
+from easgd.methods.momentum import LocalMomentum
 
 
 def exchanged(model: nn.Module, optimizer: torch.optim.Optimizer, *, averaged_buffers: bool) -> dict[str, Tensor]:
@@ -61,14 +64,19 @@ def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, method: Method) -> None:
-    """Refuse a local momentum that contradicts the method's: δ is the optimizer's setting, the method reads it."""
-    if not method.delta or not isinstance(optimizer, torch.optim.SGD):
-        return
+def with_momentum_of(optimizer: torch.optim.Optimizer, method: Method) -> Method:
+    """Return the method with the optimizer's momentum δ, where the method has not been given one of its own.
+
+    δ belongs to the local step, and so to the optimizer; only a contradiction is refused.
+    """
+    if not isinstance(method, LocalMomentum) or not isinstance(optimizer, torch.optim.SGD):
+        return method
+    if method.momentum == 0:
+        return method  # δ = 0: a plain local step, whatever the optimizer adds to it
     for group in optimizer.param_groups:
-        if group["momentum"] != method.delta or not group["nesterov"]:
+        if not group["nesterov"] or not (method.default_momentum or method.momentum == group["momentum"]):
             have = f"momentum={group['momentum']}, nesterov={group['nesterov']}"
-            raise refuse(
-                "momentum", method.delta, f"the optimizer has {have}",
-                f"write SGD(…, momentum={method.delta}, nesterov=True)",
-            )  # fmt: skip
+            remedy = f"write SGD(…, momentum={method.momentum}, nesterov=True)"
+            raise refuse("momentum", method.momentum, f"the optimizer has {have}", remedy)
+        method = dataclasses.replace(method, momentum=float(group["momentum"]))
+    return method

@@ -22,18 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from easgd import checkpoint
-from easgd.center.door import Door
-from easgd.center.memory import MemoryCenter
-from easgd.center.segment import Layout
-from easgd.center.shared import SharedCenter
+from easgd.center.client import CenterClient, JoinRequest
+from easgd.center.layout import Layout
+from easgd.center.memory import MemoryClient
+from easgd.center.transports import connect
 from easgd.errors import SettingError, UnreachableError
 from easgd.flat import Replica
 from easgd.methods import Method
 from easgd.worker import stability
+from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
-from easgd.worker.loop import Loop
-from easgd.worker.place import Place
 from easgd.worker.recorder import Recorder
+from easgd.worker.state import WorkerState
 from easgd.worker.tensors import exchanged, full_state, remainder
 
 GATHER_SECONDS = 60.0
@@ -45,62 +45,61 @@ class Worker:
     """A training script's place in a run. Made by `attach`; most scripts use only `shard` and `center`."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, place: Place, *,
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: RunContext, *,
         buffers: Buffers, nonfinite: Policy, overlap: Overlap, deadline: float, seed: int, curvature: float | None,
         saved: dict[str, Any] | None = None, patience: int = 10,
     ) -> None:  # fmt: skip
-        if not place.alone:
-            method.check(place.workers, float(optimizer.param_groups[0]["lr"]))
-        self.model, self.method, self.place, self.buffers = model, method, place, buffers
+        if not context.alone:
+            method.check(context.workers, float(optimizer.param_groups[0]["lr"]))
+        self.model, self.method, self.context, self.buffers = model, method, context, buffers
         self.seed, self.curvature = seed, curvature
-        self.schedule = place.schedule or ("sync" if getattr(method, "sync", False) else "async")
+        self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average")
         self.replica = Replica(list(self.tensors.values()), optimizer)
-        self.loop = Loop(place.rank, self.replica, method)
-        self.recorder = Recorder(place.rank, place.incarnation, place.out, place.origin, place.node)
-        # Alone, an averaged sequential method (ASGD) still has its average to keep.
-        alone = place.alone and method.sequential and method.keeps_average
-        self._solo = MemoryCenter(self.replica.read(), method) if alone else None
+        self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
+        self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
         self._begun = self._eager = self._closed = False
-        self.home: Door | None = None
-        self.exchange: Exchange | None = None
-        if not place.alone:
-            self.home = self._enter(place, saved)
-            self.exchange = Exchange(
-                self.loop, self.home, self.recorder, place.workers, schedule=self.schedule, nonfinite=nonfinite,
-                overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
-                still=all(tensor.requires_grad for tensor in self.tensors.values()),
-            )  # fmt: skip
+        self.client = self._connect(saved)
+        if not context.alone:
+            self._enter()
             _OPEN.add(self)
+        self.exchange = Exchange(
+            self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
+            overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
+            still=all(tensor.requires_grad for tensor in self.tensors.values()),
+        )  # fmt: skip
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hook(model, optimizer)
 
-    def _enter(self, place: Place, saved: dict[str, Any] | None) -> Door:
-        """Find the center, start from its value."""
-        home = self._find(place, self.replica.read(), Layout.of(self.tensors), saved)
-        self.replica.write_(home.join(place.incarnation))
-        self.loop.slots = self.method.start(self.replica)
-        self.loop.incarnation = place.incarnation
-        if place.incarnation == 0 and (missing := home.gather(GATHER_SECONDS)):
-            self.recorder.event("warning", f"{missing} of {place.workers} workers did not come; going on without them")
-        self.recorder.begin(home.begin(place.elapsed))
-        self.recorder.event("join", self.method.describe(place.workers, self.replica.lr))
-        if place.rank == 0 and place.incarnation == 0:
-            for line in stability.warnings(self.method, self.replica.lr, place.workers, self.schedule, self.curvature):
+    def _connect(self, saved: dict[str, Any] | None) -> CenterClient | None:
+        """Find the center. A worker alone has one only where an average is kept: else the center is its own x."""
+        context, layout = self.context, Layout.of(self.tensors)
+        request = JoinRequest(
+            self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
+            context.center, context.compression, saved,
+        )  # fmt: skip
+        if context.run is not None:
+            return connect(context.run, request)
+        return MemoryClient(request) if self.method.sequential and self.method.keeps_average else None
+
+    def _enter(self) -> None:
+        """Join the run: start from the center's value, wait for the others, say what the theory warns of."""
+        client, context = self.client, self.context
+        assert client is not None
+        self.replica.write_(client.join(context.incarnation))
+        self.state.slots = self.method.start(self.replica)
+        self.state.incarnation = context.incarnation
+        if context.incarnation == 0 and (missing := client.gather(GATHER_SECONDS)):
+            self.recorder.event(
+                "warning", f"{missing} of {context.workers} workers did not come; going on without them"
+            )
+        self.recorder.begin(client.begin(context.elapsed))
+        self.recorder.event("join", self.method.describe(context.workers, self.replica.lr))
+        if context.rank == 0 and context.incarnation == 0:
+            lr, workers = self.replica.lr, context.workers
+            for line in stability.warnings(self.method, lr, workers, self.schedule, self.curvature):
                 self.recorder.event("warning", line)
                 print(f"easgd: warning: {line}", file=sys.stderr)
-        return home
-
-    def _find(self, place: Place, start: Tensor, layout: Layout, saved: dict[str, Any] | None) -> Door:
-        if place.run is not None:
-            return SharedCenter(place.run, self.method, start, layout, place.rank, place.workers, saved)
-        from easgd.center.cluster import connect  # needs Ray
-
-        assert place.cluster is not None
-        return connect(
-            place.cluster, place.center, self.method, start, layout, place.rank, place.incarnation, place.workers,
-            place.compression, saved,
-        )  # fmt: skip
 
     def _hook(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         # The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced
@@ -137,23 +136,23 @@ class Worker:
     @property
     def rank(self) -> int:
         """This worker's number, from 0."""
-        return self.place.rank
+        return self.context.rank
 
     @property
     def workers(self) -> int:
         """How many workers were launched."""
-        return self.place.workers
+        return self.context.workers
 
     @property
     def clock(self) -> int:
         """The worker's own clock tⁱ: optimizer steps taken."""
-        return self.loop.clock
+        return self.state.clock
 
     def shard(self, loader: Any) -> Iterable[Any]:
         """Iterate over a `DataLoader` in this worker's own seeded order; every worker sees the entire set."""
         from easgd.data import shard
 
-        mine = loader if self.place.alone else shard(loader, self.rank, self.workers, seed=self.seed)
+        mine = loader if self.context.alone else shard(loader, self.rank, self.workers, seed=self.seed)
         return _Timed(mine, self.recorder)
 
     def center(self, batches: Iterable[Any] | None = None) -> dict[str, Tensor]:
@@ -162,12 +161,14 @@ class Worker:
         Args:
             batches: inputs for `buffers="recalibrate"`, to measure normalisation statistics at the center.
         """
-        if self._solo is not None:
-            return full_state(self.model, self.tensors, Layout.of(self.tensors).split(self._solo.measured))
-        if self.home is None:
+        if self.client is not None:
+            values = self.client.state_dict()
+        elif self.method.sequential:
+            values = Layout.of(self.tensors).split(self.state.local())  # the paper's x, not the look-ahead point
+        else:
             return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        state = full_state(self.model, self.tensors, self.home.state_dict())
-        if self.buffers == "recalibrate":
+        state = full_state(self.model, self.tensors, values)
+        if self.buffers == "recalibrate" and not self.context.alone:
             from easgd.worker.recalibrate import recalibrated
 
             state = recalibrated(self.model, state, batches)
@@ -175,12 +176,16 @@ class Worker:
 
     # the loop --------------------------------------------------------------------------------------------------
 
+    def begin_average(self) -> None:
+        """Begin the time average of the center anew, as the paper's ASGD does at the first drop of η on ImageNet."""
+        if self.client is not None:
+            self.client.begin_average()
+
     def _begin(self) -> None:
         if self._begun or self._closed:
             return
         self._begun = True
-        if self.exchange is not None:
-            self.exchange.begin()
+        self.exchange.begin()
 
     def _before_step(self, closure: bool) -> None:
         if not self._begun:
@@ -188,9 +193,9 @@ class Worker:
             # next one begins as soon as this one has ended.
             self._eager = True
             self._begin()
-        if self.exchange is not None:
+        if not self.context.alone:
             self._check_groups()
-            self.exchange.before_step(closure)
+        self.exchange.before_step(closure)
 
     def _check_groups(self) -> None:
         now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
@@ -199,14 +204,7 @@ class Worker:
             raise SettingError(f"the optimizer has {now} parameters, {then} when attached; attach after adding them")
 
     def _finish(self) -> None:
-        if self.exchange is not None:
-            self.exchange.finish()
-        else:
-            clock = self.clock
-            self.loop.clock += 1
-            if self._solo is not None:
-                self._solo.push(self.replica.read(), 1.0)
-            self.recorder.step(clock, None, None, 0)
+        self.exchange.finish()
         self._begun = False
         if self._eager:
             self._begin()
@@ -215,13 +213,12 @@ class Worker:
 
     def state_dict(self) -> dict[str, Any]:
         """Clock, phase, incarnation and the method's vectors; model and optimizer are saved by their own."""
-        under_way = {"deferred": False, "answer": None} if self.exchange is None else self.exchange.state_dict()
         return {
-            "clock": self.loop.clock,
-            "incarnation": self.loop.incarnation,
+            "clock": self.state.clock,
+            "incarnation": self.state.incarnation,
             "begun": self._begun,
-            **under_way,
-            "slots": {name: vector.clone() for name, vector in self.loop.slots.items()},
+            **self.exchange.state_dict(),
+            "slots": {name: vector.clone() for name, vector in self.state.slots.items()},
             "rates": list(self.replica.rates),
         }
 
@@ -232,17 +229,16 @@ class Worker:
             raise SettingError(
                 f"not a worker's state: it has no {', '.join(sorted(missing))}; give what state_dict gave"
             )
-        if self.exchange is not None:
-            self.exchange.load_state_dict(state)
-        self.loop.clock, self.loop.incarnation = state["clock"], state["incarnation"]
+        self.exchange.load_state_dict(state)
+        self.state.clock, self.state.incarnation = state["clock"], state["incarnation"]
         self._begun = state["begun"]
-        self.loop.slots = {name: vector.clone() for name, vector in state["slots"].items()}
+        self.state.slots = {name: vector.clone() for name, vector in state["slots"].items()}
         self.replica.rates = list(state["rates"])
 
     def _keep_weights(self) -> str:
-        if self.place.out is None:
+        if self.context.out is None:
             return "there is no folder to keep its weights in"
-        path = self.place.out / f"weights-{self.rank}.safetensors"
+        path = self.context.out / f"weights-{self.rank}.safetensors"
         try:
             checkpoint.save(path, {"clock": self.clock, "model": dict(self.model.state_dict())})
         except OSError as problem:
@@ -257,14 +253,14 @@ class Worker:
         _OPEN.discard(self)
         for hook in self._hooks:
             hook.remove()
-        if self.home is not None and self.exchange is not None:
-            self.exchange.close()
+        self.exchange.close()
+        if self.client is not None and not self.context.alone:
             try:
                 with suppress(UnreachableError):
-                    self.home.leave_behind(*remainder(self.model, self.tensors))
+                    self.client.leave_behind(*remainder(self.model, self.tensors))
             finally:
                 with suppress(UnreachableError):
-                    self.home.leave()
+                    self.client.leave()
                 self.exchange.tell()
                 self.recorder.event("leave")
         self.recorder.close()

@@ -17,15 +17,15 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from easgd.center.control import origin
-from easgd.engines.local.book import Book, prepare
+from easgd.engines.local.control import origin
 from easgd.engines.local.environment import worker_environment
-from easgd.engines.local.output import say
 from easgd.engines.local.process import Lifeline, WorkerProcess, describe_exit
 from easgd.engines.local.ranks import Ranks
-from easgd.engines.local.rundir import JoinedRun, Run
-from easgd.engines.local.undertaker import Undertaker
-from easgd.signals import taken
+from easgd.engines.local.undertaker import DeathMarker
+from easgd.launch.event_log import EventLog, prepare
+from easgd.launch.output import say
+from easgd.launch.run_directory import JoinedRun, Run
+from easgd.signals import handle_signals
 
 _TURN = 0.1
 _SWEEP = 0.5
@@ -77,14 +77,14 @@ class Launcher:
 
     def run(self) -> int:
         """Start the workers, stay until all have ended, return the exit code."""
-        with taken(self._pressed, signal.SIGHUP):
+        with handle_signals(self._pressed, signal.SIGHUP):
             if not self.joins:
                 prepare(self.directory.out, resumed=self.resumed)
-            self._book = Book(
+            self._event_log = EventLog(
                 self.directory.out, lambda: origin(self.directory.path) or self.directory.description.origin
             )  # fmt: skip
             self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
-            self._lifeline, self._undertaker = Lifeline(), Undertaker(self.directory.path)
+            self._lifeline, self._death_marker = Lifeline(), DeathMarker(self.directory.path)
             try:
                 self._start_all()
                 while self._living:
@@ -103,7 +103,7 @@ class Launcher:
             self._start(rank)
             if self.joins:
                 say(f"joined run {self.directory.id} as worker {rank}")
-                self._book.write("join", rank)
+                self._event_log.write("join", rank)
 
     def _start(self, rank: int) -> None:
         incarnation = self._ranks.start(rank)
@@ -122,13 +122,13 @@ class Launcher:
             if not key.data.pump():  # readable, and nothing there: its end
                 self._selector.unregister(key.fileobj)
         for worker in [worker for worker in self._living.values() if worker.ended]:
-            self._bury(worker)
+            self._mark_dead(worker)
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + _SWEEP
             self._sweep()
         self._obey()
 
-    def _bury(self, worker: WorkerProcess) -> None:
+    def _mark_dead(self, worker: WorkerProcess) -> None:
         """A worker has ended: record it, tell the center, start it again or give its rank back."""
         rank = worker.rank
         del self._living[rank]
@@ -137,8 +137,8 @@ class Launcher:
                 self._selector.unregister(stream.descriptor)
         code = self.exit_codes[rank] = worker.close()
         how = describe_exit(code)
-        self._book.write("stopped" if self._stopping else "death" if code else "leave", rank, how)
-        self._undertaker.bury(rank, worker.incarnation)
+        self._event_log.write("stopped" if self._stopping else "death" if code else "leave", rank, how)
+        self._death_marker.mark_dead(rank, worker.incarnation)
         self._ranks.end(rank)
         if code and not self._stopping:
             say(f"worker {rank} died ({how}); {self._others()}")
@@ -155,7 +155,7 @@ class Launcher:
         self._restarted[rank] = self._restarted.get(rank, 0) + 1
         self._start(rank)
         detail = f"incarnation {self._living[rank].incarnation}, restart {self._restarted[rank]} of {self.restarts}"
-        self._book.write("restart", rank, detail)
+        self._event_log.write("restart", rank, detail)
         say(f"worker {rank} starts again ({detail})")
 
     def _sweep(self) -> None:
@@ -166,8 +166,8 @@ class Launcher:
                 self._stop()
             return
         for rank, incarnation in self._ranks.lost():
-            self._book.write("death", rank, "its launcher was killed")
-            self._undertaker.bury(rank, incarnation)
+            self._event_log.write("death", rank, "its launcher was killed")
+            self._death_marker.mark_dead(rank, incarnation)
             say(f"joined worker {rank} died with its launcher; {self._others()}")
 
     # stopping ------------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ class Launcher:
         self._stopping = True
         self._kill_all()
         for worker in list(self._living.values()):
-            self._bury(worker)
-        self._undertaker.close()
+            self._mark_dead(worker)
+        self._death_marker.close()
         self._selector.close()
         self._lifeline.close()
         self._ranks.close()

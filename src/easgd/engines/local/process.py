@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from easgd.engines.local.output import Log, Stream
+from easgd.launch.output import Log, PipeRelay
 
 
 @contextmanager
@@ -62,8 +62,8 @@ class WorkerProcess:
         assert self._process.stderr is not None
         self._log = Log(logs / f"worker-{rank}.log")
         self.streams = [
-            Stream(self._process.stdout.fileno(), rank, self._log, "stdout"),
-            Stream(self._process.stderr.fileno(), rank, self._log, "stderr"),
+            PipeRelay(self._process.stdout.fileno(), rank, self._log, "stdout"),
+            PipeRelay(self._process.stderr.fileno(), rank, self._log, "stderr"),
         ]
 
     @property

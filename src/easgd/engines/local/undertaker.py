@@ -9,10 +9,10 @@ import queue
 import threading
 from pathlib import Path
 
-from easgd.center.control import bury
+from easgd.engines.local.control import mark_dead
 
 
-class Undertaker:
+class DeathMarker:
     """Buries on a thread of its own, one after the other."""
 
     def __init__(self, run: Path) -> None:
@@ -21,13 +21,13 @@ class Undertaker:
         self._thread = threading.Thread(target=self._work, name="easgd-undertaker", daemon=True)
         self._thread.start()
 
-    def bury(self, rank: int, incarnation: int) -> None:
+    def mark_dead(self, rank: int, incarnation: int) -> None:
         """Have a worker marked dead, so that the moving rate follows the living."""
         self._dead.put((rank, incarnation))
 
     def _work(self) -> None:
         while (dead := self._dead.get()) is not None:
-            bury(self.run, *dead)
+            mark_dead(self.run, *dead)
 
     def close(self) -> None:
         """Wait until all are buried."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from easgd.engines.local.environment import cores
-from easgd.engines.local.output import say
 from easgd.errors import SettingError, refuse
+from easgd.launch.output import say
 
 CONNECT_SECONDS = 5.0
 STORE_BYTES = (256 << 20, 4 << 30)

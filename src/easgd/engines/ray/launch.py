@@ -1,10 +1,10 @@
-"""The launcher of a run on a cluster: makes the desk, the center's shards and the workers' seats, and watches them.
+"""The launcher of a run on a cluster: makes the coordinator, the center's shards and the workers, and watches them.
 
 It takes no part in the training. Ray places actors, sees them die and restarts those of the center; what a worker's
 end means is decided here, as on one machine:
 
     exit code 0                      the worker has left
-    anything else                    it died: told to the desk, recorded, seated again if restarts are left
+    anything else                    it died: told to the coordinator, recorded, running again if restarts are left
     after Ctrl-C, or the run's end   it was stopped
 
 With the launcher its actors end: Ray sees to that, however it ends.
@@ -23,24 +23,24 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from easgd.center.raylink import Desk as DeskLink
-from easgd.engines.local.book import Book, prepare
-from easgd.engines.local.output import say
 from easgd.engines.local.process import describe_exit
+from easgd.engines.ray.actor_link import CoordinatorProxy
 from easgd.engines.ray.cluster import Cluster
-from easgd.engines.ray.keeper import Keeper, Onlooker
-from easgd.engines.ray.post import Post
-from easgd.engines.ray.seat import Seat
+from easgd.engines.ray.output_receiver import OutputReceiver
+from easgd.engines.ray.placement import place, plan_of
 from easgd.engines.ray.settings import Settings
-from easgd.engines.ray.stage import place, plan_of
-from easgd.signals import taken
+from easgd.engines.ray.supervisor import RayCenterReader, Supervisor
+from easgd.engines.ray.worker_actor import WorkerActor
+from easgd.launch.event_log import EventLog, prepare
+from easgd.launch.output import say
+from easgd.signals import handle_signals
 
 TURN, SWEEP, CALL_SECONDS = 0.1, 1.0, 30.0
 BAD_INPUT = 2
 
 
 @dataclass
-class Seated:
+class RunningActor:
     """A worker as its launcher sees it."""
 
     rank: int
@@ -62,18 +62,18 @@ class RayLauncher:
         self.exit_codes: dict[int, int] = {}
         self.signal: int | None = None
         self.center: Any = None
-        self.keeper: Keeper | None = None
+        self.supervisor: Supervisor | None = None
         self._failure = 0
-        self._living: dict[Any, Seated] = {}  # by the reference of its end
+        self._living: dict[Any, RunningActor] = {}  # by the reference of its end
         self._restarted: dict[int, int] = {}
-        self._post = Post(out)
+        self._output = OutputReceiver(out)
         self._presses, self._stopping, self._deadline, self._next_sweep = 0, False, float("inf"), 0.0
         self._foreign: dict[int, int] = {}
-        self._graves: list[tuple[int, int, bool]] = []
+        self._unreported_deaths: list[tuple[int, int, bool]] = []
 
     def run(self) -> int:
         """Start everything, stay until all workers have ended, return the exit code."""
-        with taken(self._pressed, signal.SIGHUP):
+        with handle_signals(self._pressed, signal.SIGHUP):
             try:
                 self._start_all()
                 while self._living:
@@ -85,32 +85,36 @@ class RayLauncher:
     # starting ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Make the desk and the shards, or find those of the run that is joined; `close` undoes it."""
+        """Make the coordinator and the shards, or find those of the run that is joined; `close` undoes it."""
         if self.joins:
-            self.desk = DeskLink(self.run_id).actor
-            self.plan = self._ask(self.desk.describe.remote())
+            self.coordinator = CoordinatorProxy(self.run_id).actor
+            self.plan = self._ask(self.coordinator.describe.remote())
             return
         prepare(self.out, resumed=self.elapsed is not None)
         (self.out / f".{self.run_id}").touch()
-        self._book = Book(self.out, self._zero)
+        self._event_log = EventLog(self.out, self._zero)
         self.plan = plan_of(
             self.run_id, self.out, self.workers, self.schedule, self.settings, self.started, self.elapsed or 0.0
         )
-        self.desk, self.hosts = place(self.run_id, self.cluster, self.workers, self.settings)
-        self._ask(self.desk.begin.remote(self.plan, self.hosts))
-        self.keeper = Keeper(self.desk, self.hosts, self.out, self._book, self.settings.interval)
-        self.keeper.start()
+        self.coordinator, self.shard_actors = place(self.run_id, self.cluster, self.workers, self.settings)
+        self._ask(self.coordinator.begin.remote(self.plan, self.shard_actors))
+        self.supervisor = Supervisor(
+            self.coordinator, self.shard_actors, self.out, self._event_log, self.settings.interval
+        )
+        self.supervisor.start()
 
     @property
-    def seen(self) -> Onlooker:
+    def seen(self) -> RayCenterReader:
         """The center, for whoever watches."""
-        assert self.keeper is not None
-        return Onlooker(self.keeper)
+        assert self.supervisor is not None
+        return RayCenterReader(self.supervisor)
 
     def _zero(self) -> float:
         """The moment at which training began, on this machine's monotonic clock; before that, the run's start."""
-        rolls = self.keeper.opened().values() if self.keeper is not None else ()
-        began = min((roll["began"] for roll in rolls if roll["began"] is not None), default=self.started)
+        memberships = self.supervisor.opened().values() if self.supervisor is not None else ()
+        began = min(
+            (membership["began"] for membership in memberships if membership["began"] is not None), default=self.started
+        )
         return time.monotonic() - (time.time() - float(began))
 
     def _start_all(self) -> None:
@@ -131,14 +135,14 @@ class RayLauncher:
         return 0.0
 
     def _start(self, rank: int | None) -> int:
-        rank, incarnation = DeskLink(self.run_id).ask("seat", rank)
+        rank, incarnation = CoordinatorProxy(self.run_id).assign_rank(rank)
         options = {"num_cpus": self._share, "num_gpus": self.settings.gpus, "max_restarts": 0, "max_concurrency": 1}
-        name = f"seat-{rank}-{incarnation}"
-        seat = ray.remote(Seat).options(
+        name = f"actor_class-{rank}-{incarnation}"
+        actor_class = ray.remote(WorkerActor).options(
             **options, name=name, namespace=self.run_id, scheduling_strategy="SPREAD"
         )  # fmt: skip
-        actor = seat.remote(self.desk, self.plan, rank, incarnation)
-        self._living[actor.run.remote(*self.target)] = Seated(rank, incarnation, actor)
+        actor = actor_class.remote(self.coordinator, self.plan, rank, incarnation)
+        self._living[actor.run.remote(*self.target)] = RunningActor(rank, incarnation, actor)
         return rank
 
     # watching ------------------------------------------------------------------------------------------------
@@ -147,8 +151,8 @@ class RayLauncher:
         """Pass on output, look after ends, stop if asked to."""
         ended, _ = ray.wait(list(self._living), num_returns=1, timeout=TURN)
         for reference in ended:
-            self._bury(reference)
-        self._bury_all()
+            self._mark_dead(reference)
+        self._mark_all_dead()
         if not self.joins:
             self._pass_on()
         if time.monotonic() >= self._next_sweep:
@@ -158,23 +162,23 @@ class RayLauncher:
 
     def _pass_on(self) -> None:
         with suppress(RayError):
-            self._post.deliver(ray.get(self.desk.drain.remote(), timeout=CALL_SECONDS))
+            self._output.deliver(ray.get(self.coordinator.drain.remote(), timeout=CALL_SECONDS))
 
-    def _bury(self, reference: Any) -> None:
-        """A worker has ended: record it, tell the desk, seat it again or give its rank back."""
-        seated = self._living.pop(reference)
-        rank = seated.rank
+    def _mark_dead(self, reference: Any) -> None:
+        """A worker has ended: record it, tell the coordinator, actor_class it again or give its rank back."""
+        running = self._living.pop(reference)
+        rank = running.rank
         try:
             code, how = (value := int(ray.get(reference))), describe_exit(value)
         except RayError as error:
             code, how = -signal.SIGKILL, f"killed or lost with its node ({type(error).__name__})"
-        ray.kill(seated.actor)
+        ray.kill(running.actor)
         self.exit_codes[rank] = code
         restarts = self._restarted.get(rank, 0)
         again = bool(code and not self._stopping and restarts < self.settings.restarts and code != BAD_INPUT)
         self._write("stopped" if self._stopping else "death" if code else "leave", rank, how)
-        self._graves.append((rank, seated.incarnation, again))
-        self._bury_all()
+        self._unreported_deaths.append((rank, running.incarnation, again))
+        self._mark_all_dead()
         if not code or self._stopping:
             return
         say(f"worker {rank} died ({how}); {len(self._living)} go on")
@@ -187,26 +191,26 @@ class RayLauncher:
         self._write("restart", rank, detail)
         say(f"worker {rank} starts again ({detail})")
 
-    def _bury_all(self) -> None:
-        """Tell the desk; one that is being restarted, perhaps because it was on the same lost node, hears it later."""
-        while self._graves:
+    def _mark_all_dead(self) -> None:
+        """Tell the coordinator; one that is being restarted, perhaps on the same lost node, hears it later."""
+        while self._unreported_deaths:
             try:
-                ray.get(self.desk.bury.remote(*self._graves[0]), timeout=CALL_SECONDS)
+                ray.get(self.coordinator.mark_dead.remote(*self._unreported_deaths[0]), timeout=CALL_SECONDS)
             except RayError:
                 return
-            self._graves.pop(0)
+            self._unreported_deaths.pop(0)
 
     def _sweep(self) -> None:
         """Look beyond the own workers: joined ones whose launcher is gone; or, having joined, the run's own end."""
         if self.joins:
             try:
-                ray.get(self.desk.describe.remote(), timeout=CALL_SECONDS)
+                ray.get(self.coordinator.describe.remote(), timeout=CALL_SECONDS)
             except RayError:
                 say(f"run {self.run_id} has ended; stopping")
                 self._kill_all()
             return
-        copy = self.keeper.copy if self.keeper is not None else None
-        own = {seated.rank for seated in self._living.values()}
+        copy = self.supervisor.copy if self.supervisor is not None else None
+        own = {running.rank for running in self._living.values()}
         for rank, incarnation in (copy or {}).get("held", {}).items():
             if rank in own or rank in self._restarted or rank < self.workers:
                 continue
@@ -214,12 +218,12 @@ class RayLauncher:
                 self._foreign[rank] = incarnation
                 self._write("join", rank, "by another launcher")
             try:
-                ray.get_actor(f"seat-{rank}-{incarnation}", namespace=self.run_id)
+                ray.get_actor(f"actor_class-{rank}-{incarnation}", namespace=self.run_id)
             except ValueError:
                 self._write("death", rank, "its launcher is gone")
                 self._foreign.pop(rank, None)
                 with suppress(RayError):
-                    ray.get(self.desk.bury.remote(rank, incarnation), timeout=CALL_SECONDS)
+                    ray.get(self.coordinator.mark_dead.remote(rank, incarnation), timeout=CALL_SECONDS)
 
     # stopping ------------------------------------------------------------------------------------------------
 
@@ -237,30 +241,30 @@ class RayLauncher:
                 self._kill_all()
             else:
                 with suppress(RayError):
-                    ray.get(self.desk.stop.remote(), timeout=CALL_SECONDS)
+                    ray.get(self.coordinator.stop.remote(), timeout=CALL_SECONDS)
         if self._presses > 1 or time.monotonic() > self._deadline:
             self._kill_all()
 
     def _kill_all(self) -> None:
         self._stopping = True
-        for seated in self._living.values():
-            ray.kill(seated.actor)
+        for running in self._living.values():
+            ray.kill(running.actor)
 
     def close(self) -> None:
         """Save the center, pass on the last words, leave nothing behind."""
         self._kill_all()
-        if self.joins or not hasattr(self, "desk"):
+        if self.joins or not hasattr(self, "coordinator"):
             return
         self._pass_on()
-        self._post.close()
-        if self.keeper is not None:
-            self.keeper.close()
+        self._output.close()
+        if self.supervisor is not None:
+            self.supervisor.close()
             with suppress(RayError):
-                self.keeper.turn()
-            self.center = self.keeper.final()
+                self.supervisor.turn()
+            self.center = self.supervisor.final()
             with suppress(Exception):
-                self.keeper.save()
-        for actor in [*getattr(self, "hosts", []), self.desk]:
+                self.supervisor.save()
+        for actor in [*getattr(self, "shard_actors", []), self.coordinator]:
             ray.kill(actor)
         with suppress(OSError):
             (self.out / f".{self.run_id}").unlink()
@@ -270,7 +274,7 @@ class RayLauncher:
 
     def _write(self, event: str, rank: int, detail: str) -> None:
         if not self.joins:
-            self._book.write(event, rank, detail)
+            self._event_log.write(event, rank, detail)
 
     def _verdict(self) -> int:
         if self.signal is not None:

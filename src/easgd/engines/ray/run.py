@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easgd.engines.local.remains import save_center
-from easgd.engines.local.run import Result
-from easgd.engines.local.rundir import OwnedRun, clean_stale, new_id
 from easgd.engines.ray.cluster import Cluster, check_installed, connect
 from easgd.engines.ray.settings import Settings
-from easgd.engines.watch import Watch, Watching
+from easgd.engines.run import Result
+from easgd.launch.observer import Observer, ObserverThread
+from easgd.launch.result import save_center
+from easgd.launch.run_directory import OwnedRun, clean_stale, new_id
 from easgd.records import read_records
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def launcher_for(
 
 def run_on_ray(
     fn: Callable[..., object], workers: int, args: Sequence[object], restarts: int, schedule: str | None,
-    out: Path | None, watch: Watch | None, elapsed: float | None, options: Mapping[str, Any],
+    out: Path | None, watch: Observer | None, elapsed: float | None, options: Mapping[str, Any],
 ) -> Result:  # fmt: skip
     """Train a function on a cluster; see `easgd.run`."""
     check_installed()
@@ -68,7 +68,7 @@ def run_on_ray(
             launcher = launcher_for(run, cluster, ["function", fn, tuple(args)], settings, elapsed)
             try:
                 launcher.begin()
-                with Watching(watch, launcher.seen):
+                with ObserverThread(watch, launcher.seen):
                     launcher.run()
             finally:
                 launcher.close()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from easgd.engines.local.settings import check_count
 from easgd.errors import refuse, unknown
+from easgd.launch.checks import check_count
 
 COMPRESSIONS = ("bf16", "int8")
 

@@ -84,7 +84,7 @@ def simulate(
         gradient, x0, method, lr=lr, workers=workers, schedule=schedule, seed=seed, cost=cost,
         on_record=records.append, **settings,
     )  # fmt: skip
-    center, n, ranks = sim.center, sim.center.x.numel(), len(sim.nodes)
+    center, n, ranks = sim.center, sim.center.x.numel(), len(sim.workers)
     rows = steps + 1
     out = Trajectory(
         center=center.x.new_empty(rows, n),
@@ -100,9 +100,9 @@ def simulate(
         out.time[t] = sim.time
         if out.average is not None and center.average is not None:
             out.average[t] = center.average
-        for rank, node in enumerate(sim.nodes):
-            joined = node.alive or node.worker.incarnation > 0 or rank < workers
-            out.local[t, rank] = node.worker.local() if joined else torch.nan
+        for rank, worker in enumerate(sim.workers):
+            joined = worker.alive or worker.state.incarnation > 0 or rank < workers
+            out.local[t, rank] = worker.state.local() if joined else torch.nan
 
     keep(sim)
     try:

@@ -18,20 +18,21 @@ import torch
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.memory import MemoryCenter, finite
+from easgd.center.state import CenterState, finite
 from easgd.compress import Codec
+from easgd.engines.simulate.compressed_link import link_of
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
-from easgd.engines.simulate.node import Node, Turn, load_state, state_of
 from easgd.engines.simulate.schedules import SCHEDULES
-from easgd.engines.simulate.wire import wire_of
+from easgd.engines.simulate.sim_worker import SimWorker, StepInProgress, load_state, state_of
 from easgd.errors import NonFiniteError, refuse, unknown
 from easgd.flat import Replica
+from easgd.learning_rate import first_drop
 from easgd.methods import Method
 from easgd.records import Event, Record, Step
-from easgd.worker.loop import Loop
 from easgd.worker.stability import refuse_unstable
+from easgd.worker.state import WorkerState
 
 ScheduleName = Literal["round-robin", "async", "sync"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
@@ -78,13 +79,13 @@ class Simulation:
         self.nonfinite, self.compression = nonfinite, compression
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
-        self.center = MemoryCenter(x0.detach().reshape(-1), method)
+        self.center = CenterState(method, method.center_slots(x0.detach().reshape(-1)), fused=False)
         self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
         self.struck = 0
         self._make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
-        self.nodes = [self._node(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
+        self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
         size = self.cost.message_bytes
         self.message_bytes = self.center.x.numel() * self.center.x.element_size() if size is None else size
         if compression is not None:
@@ -92,15 +93,15 @@ class Simulation:
             self.message_bytes = self.message_bytes * Codec.named(compression).bytes(n) // (4 * n)
         self.schedule = SCHEDULES[schedule](self)
 
-    def _node(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> Node:
+    def _worker(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> SimWorker:
         x = self.center.x.clone()  # all start from one point
         optimizer = make([x])
-        return Node(
-            worker=Loop(rank, Replica([x], optimizer), self.method),
+        return SimWorker(
+            state=WorkerState(rank, Replica([x], optimizer), self.method),
             scheduler=scheduler(optimizer) if scheduler else None,
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
-            wire=wire_of(self.compression, self.center.x),
+            link=link_of(self.compression, self.center.x),
         )
 
     # running ---------------------------------------------------------------------------------------------------
@@ -117,101 +118,93 @@ class Simulation:
         return steps
 
     @property
-    def living(self) -> list[Node]:
+    def living(self) -> list[SimWorker]:
         """The workers that are alive, by rank."""
-        return [node for node in self.nodes if node.alive]
+        return [worker for worker in self.workers if worker.alive]
 
     # what schedules compose ------------------------------------------------------------------------------------
 
-    def scale(self, node: Node) -> float:
+    def scale(self, worker: SimWorker) -> float:
         """The exchange's scalar for this worker, with the workers alive now."""
-        return self.method.scale(node.worker.replica.lr, self.alive or 1, self.launched)
+        return self.method.scale(worker.state.replica.lr, self.alive or 1, self.launched)
 
-    def begin(self, node: Node, now: float) -> bool:
-        """Open a turn; whether it begins with an exchange."""
-        node.worker.prepare()
-        self.gradients.draw(node.worker)
-        node.turn = Turn(began=now, asked=node.worker.due)
-        return node.turn.asked
+    def begin(self, worker: SimWorker, now: float) -> bool:
+        """Open a step; whether it begins with an exchange."""
+        worker.state.prepare()
+        self.gradients.draw(worker.state)
+        worker.step = StepInProgress(began=now, asked=worker.state.due)
+        return worker.step.asked
 
-    def serve(self, node: Node) -> None:
+    def serve(self, worker: SimWorker) -> None:
         """The center answers this worker's message, atomically."""
-        message = node.worker.message()
-        self.observe(node)
-        if node.wire is None:
-            answer = self.center.exchange(message, self.scale(node))
+        message = worker.state.message()
+        self.observe(worker)
+        if worker.link is None:
+            answer = self.center.exchange(message, self.scale(worker))
         else:
-            answer = node.wire.exchange(self.center, message, self.scale(node))
-        self.answered(node, answer)
+            answer = worker.link.exchange(self.center, message, self.scale(worker))
+        self.answered(worker, answer)
 
-    def observe(self, node: Node) -> None:
+    def observe(self, worker: SimWorker) -> None:
         """Note staleness, distance and bytes as the center sees the worker, before it answers."""
-        turn = node.turn
-        turn.staleness = self.center.version - node.seen
-        turn.distance = float(torch.dist(node.worker.local(), self.center.x))
-        turn.bytes += 2 * self.message_bytes
+        step = worker.step
+        step.staleness = self.center.version - worker.seen
+        step.distance = float(torch.dist(worker.state.local(), self.center.x))
+        step.bytes += 2 * self.message_bytes
 
-    def answered(self, node: Node, answer: Tensor | None) -> None:
+    def answered(self, worker: SimWorker, answer: Tensor | None) -> None:
         """Keep the answer; None says that the center refused the message."""
-        node.seen = self.center.version
-        node.turn.answer = answer
+        worker.seen = self.center.version
+        worker.step.answer = answer
         if answer is None:
-            self.refused(node)
+            self.refused(worker)
 
-    def refused(self, node: Node) -> None:
+    def refused(self, worker: SimWorker) -> None:
         """A message was not finite and did not reach the center: the policy decides what becomes of the worker."""
-        worker = node.worker
-        self.on_record(Event("refused", self.time, worker.rank, f"step {worker.clock}: not finite"))
+        state = worker.state
+        self.on_record(Event("refused", self.time, state.rank, f"step {state.clock}: not finite"))
         if self.nonfinite == "raise":
-            where = f"worker {worker.rank}, step {worker.clock}"
+            where = f"worker {state.rank}, step {state.clock}"
             raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
         if self.nonfinite == "reset":
-            self.gradients.drop(worker)
-            worker.replica.reset_(self.center.x)
-            worker.slots = self.method.start(worker.replica)
+            self.gradients.drop(state)
+            state.replica.reset_(self.center.x)
+            state.slots = self.method.start(state.replica)
 
-    def start_compute(self, node: Node) -> float:
+    def start_compute(self, worker: SimWorker) -> float:
         """Draw what this step's data and gradient cost; return their sum."""
-        turn = node.turn
-        turn.data = self.cost.data_seconds(self.alive)
-        turn.compute = self.cost.compute_seconds(node.worker.rank, node.rng) * node.slowness
-        return turn.data + turn.compute
+        step = worker.step
+        step.data = self.cost.data_seconds(self.alive)
+        step.compute = self.cost.compute_seconds(worker.state.rank, worker.rng) * worker.slowness
+        return step.data + step.compute
 
-    def step(self, node: Node, now: float) -> Tensor | None:
+    def step(self, worker: SimWorker, now: float) -> Tensor | None:
         """Gradient, optimizer, the rest of the exchange; return what the worker still pushes."""
-        worker, turn = node.worker, node.turn
-        clock = worker.clock
-        worker.prepare()
-        worker.replica.params[0].grad = self.gradients.take(worker)
-        worker.replica.optimizer.step()
-        worker.replica.params[0].grad = None
-        push = worker.finish(turn.answer)
-        turn.answer = None
-        loss = self.gradients.loss(worker)
-        if node.scheduler is not None:
-            if loss is not None and hasattr(node.scheduler, "observe"):
-                self._observe(node.scheduler, loss)
-            node.scheduler.step()
-        self.on_record(
-            Step(
-                worker.rank, clock, now, turn.compute, turn.data, turn.communication, turn.waiting,
-                turn.staleness, turn.distance, turn.bytes, loss,
-            )
-        )  # fmt: skip
-        if push is not None and not finite(push):
-            self.refused(node)
-            return None
+        state, step = worker.state, worker.step
+        clock = state.clock
+        state.prepare()
+        state.replica.params[0].grad = self.gradients.take(state)
+        state.replica.optimizer.step()
+        state.replica.params[0].grad = None
+        push = state.finish(step.answer)
+        step.answer = None
+        refused = push is not None and not finite(push)
         if self.method.sequential and push is not None:
             self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
-            return None
-        return push
-
-    def _observe(self, scheduler: Any, loss: float) -> None:
-        """Tell a scheduler that wants it the loss; ASGD averages from the first drop of the rate on (ImageNet)."""
-        before = getattr(scheduler, "drops", None)  # a user's own scheduler may have none
-        scheduler.observe(loss)
-        if self.method.sequential and self.method.average == "mean" and before == 0 != scheduler.drops:
+        loss = self.gradients.loss(state)
+        if first_drop(worker.scheduler, loss) and self.method.averages_from_first_drop:
             self.center.begin_average()
+        if worker.scheduler is not None:
+            worker.scheduler.step()
+        self.on_record(
+            Step(
+                state.rank, clock, now, step.compute, step.data, step.communication, step.waiting,
+                step.staleness, step.distance, step.bytes, loss,
+            )
+        )  # fmt: skip
+        if refused:
+            self.refused(worker)
+        return None if refused or self.method.sequential else push
 
     def exchange_seconds(self, participants: int) -> tuple[float, float]:
         """Time up to the center and time back, for one message among this many workers."""
@@ -228,29 +221,29 @@ class Simulation:
 
     def strike(self, fault: Fault) -> None:
         """Let a fault happen to its worker."""
-        node = self.nodes[fault.worker]
+        worker = self.workers[fault.worker]
         self.on_record(Event(fault.what, fault.time, fault.worker, f"{fault.amount:g}" if fault.amount else ""))
         if fault.what == "death":
-            node.alive = False
-            self.gradients.drop(node.worker)
-        elif fault.what == "join" and not node.alive:
-            node.alive = True
-            node.paused_until, node.slowness, node.seen = 0.0, 1.0, self.center.version
-            node.worker.join(self.center.x)
-            node.wire = wire_of(self.compression, self.center.x)
+            worker.alive = False
+            self.gradients.drop(worker.state)
+        elif fault.what == "join" and not worker.alive:
+            worker.alive = True
+            worker.paused_until, worker.slowness, worker.seen = 0.0, 1.0, self.center.version
+            worker.state.join(self.center.x)
+            worker.link = link_of(self.compression, self.center.x)
             if self._make_scheduler is not None:
                 # The rate decays on the worker's own clock, which starts anew.
-                for group in node.worker.replica.optimizer.param_groups:
+                for group in worker.state.replica.optimizer.param_groups:
                     group["lr"] = group["initial_lr"]
-                node.scheduler = self._make_scheduler(node.worker.replica.optimizer)
-                node.worker.replica.rates = [float(g["lr"]) for g in node.worker.replica.optimizer.param_groups]
+                worker.scheduler = self._make_scheduler(worker.state.replica.optimizer)
+                worker.state.replica.rates = [float(g["lr"]) for g in worker.state.replica.optimizer.param_groups]
         elif fault.what == "pause":
-            node.paused_until = fault.time + fault.amount
+            worker.paused_until = fault.time + fault.amount
         elif fault.what == "slow":
-            node.slowness = fault.amount
+            worker.slowness = fault.amount
         if fault.what in ("death", "join"):
             self.alive = len(self.living)
-            self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(node):.6g}"))
+            self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
 
     # saving ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +256,7 @@ class Simulation:
             "time": self.time,
             "ticks": self.ticks,
             "center": self.center.state_dict(),
-            "nodes": [state_of(node) for node in self.nodes],
+            "workers": [state_of(worker) for worker in self.workers],
             "struck": self.struck,
             "schedule": self.schedule.state_dict(),
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
@@ -274,17 +267,17 @@ class Simulation:
         for name, mine in (("method", repr(self.method)), ("schedule_name", self.schedule_name)):
             if state[name] != mine:
                 raise refuse(name, mine, f"the state was saved with {state[name]}", "give the same settings")
-        if len(state["nodes"]) != len(self.nodes) or state["center"]["slots"]["x"].shape != self.center.x.shape:
-            saved = f"{len(state['nodes'])} workers of {state['center']['slots']['x'].numel()} parameters"
-            raise refuse("workers", len(self.nodes), f"the state holds {saved}", "give the same settings")
+        if len(state["workers"]) != len(self.workers) or state["center"]["slots"]["x"].shape != self.center.x.shape:
+            saved = f"{len(state['workers'])} workers of {state['center']['slots']['x'].numel()} parameters"
+            raise refuse("workers", len(self.workers), f"the state holds {saved}", "give the same settings")
         self.time, self.ticks = state["time"], state["ticks"]
         self.center.load_state_dict(state["center"])
-        for node, saved in zip(self.nodes, state["nodes"], strict=True):
-            load_state(node, saved)
+        for worker, saved in zip(self.workers, state["workers"], strict=True):
+            load_state(worker, saved)
         self.alive = len(self.living)
         self.struck = state["struck"]
-        for node in self.nodes:
-            self.gradients.drop(node.worker)
+        for worker in self.workers:
+            self.gradients.drop(worker.state)
         self.schedule.load_state_dict(state["schedule"])
         if state["gradient"] is not None:
             self.gradients.function.load_state_dict(state["gradient"])  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from easgd.worker.loop import Loop
+from easgd.worker.state import WorkerState
 
 Gradient = Callable[[Tensor, int, int], Tensor]
 """gradient(x, worker, step): the stochastic gradient at x, for this worker at its own clock `step`."""
@@ -33,17 +33,17 @@ class Gradients:
             # otherwise than the main thread would, and the bits differ.
             self._pool = ThreadPoolExecutor(parallel, initializer=torch.set_num_threads, initargs=(threads,))
 
-    def draw(self, worker: Loop) -> None:
+    def draw(self, worker: WorkerState) -> None:
         """A turn begins: let the function draw what its step will need, in the order of events."""
         if hasattr(self.function, "draw"):
             self.function.draw(worker.rank, worker.clock)
 
-    def loss(self, worker: Loop) -> float | None:
+    def loss(self, worker: WorkerState) -> float | None:
         """The loss that came with the worker's last gradient, where the function keeps it."""
         losses: dict[int, float] = getattr(self.function, "losses", {})
         return losses.get(worker.rank)
 
-    def ahead(self, workers: Iterable[Loop]) -> None:
+    def ahead(self, workers: Iterable[WorkerState]) -> None:
         """Begin the gradients of workers whose x is settled, the most urgent first, as far as there is room."""
         if self._pool is None:
             return
@@ -60,7 +60,7 @@ class Gradients:
         # A function may reuse the memory it answers in; what waits for its step must be a copy.
         return self.function(x, rank, clock).clone()
 
-    def take(self, worker: Loop) -> Tensor:
+    def take(self, worker: WorkerState) -> Tensor:
         """Return the gradient of this worker's step."""
         future = self._ahead.pop((worker.rank, worker.incarnation, worker.clock), None)
         x = worker.replica.read()
@@ -68,7 +68,7 @@ class Gradients:
         # F = x²/2 has the gradient x: a step must not change its own gradient while it reads it.
         return x.clone() if g is x else g
 
-    def drop(self, worker: Loop) -> None:
+    def drop(self, worker: WorkerState) -> None:
         """Forget what was begun for a worker that died."""
         for key in [key for key in self._ahead if key[0] == worker.rank]:
             self._ahead.pop(key).cancel()

@@ -17,9 +17,9 @@ import numpy as np
 from easgd.experiments.paper.scales import Scale
 from easgd.methods import METHODS
 from easgd.report import tables
+from easgd.report.data import Line, ReportData
 from easgd.report.figures import STYLE, bars, curves, rows_of, save
 from easgd.report.levels import speedup, time_to
-from easgd.report.model import Line, Model
 from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table
 from easgd.report.write import write_curves
@@ -45,7 +45,7 @@ class Sketch:
     name: str
     title: str
     scale: Scale
-    model: Model
+    model: ReportData
     out: Path
     tables: list[Table]
     """what the figure's page shows beside it"""
@@ -55,7 +55,7 @@ class Sketch:
         return f"{self.title} — {what_was_trained(self.model)}, scale {self.scale.name}"
 
 
-def what_was_trained(model: Model) -> str:
+def what_was_trained(model: ReportData) -> str:
     """The data set, and that time is virtual where it is."""
     data = " + ".join(sorted({entry.config.data for entry in model.entries if entry.settings is not None}))
     names = {"cifar10": "CIFAR-10", "digits": "digits", "imagenet": "ImageNet"}
@@ -179,7 +179,7 @@ def speed(sketch: Sketch) -> list[Path]:
     return finish(sketch, figure)
 
 
-def _speedup_bars(axes: Axes, model: Model, beside_paper: bool) -> None:
+def _speedup_bars(axes: Axes, model: ReportData, beside_paper: bool) -> None:
     """Bars of speed-ups, a group per p and a bar per level; the paper's one number hatched beside ours."""
     parallel = [line for line in model.lines if line.choice not in model.against]
     workers = [line.choice.config.workers if line.choice.config else None for line in parallel]

@@ -12,7 +12,7 @@ from easgd.experiments.paper import archive, drawing, grids
 from easgd.experiments.paper.estimate import Pace, total_seconds, words
 from easgd.experiments.paper.recipes import RECIPES, Recipe
 from easgd.experiments.paper.scales import SCALES, Scale
-from easgd.report.model import Model, build
+from easgd.report.data import ReportData, build
 from easgd.report.table import Table
 from easgd.training.compare import carry_out, default_jobs, plan
 from easgd.training.compare_view import CompareView
@@ -31,12 +31,12 @@ POINTS = {
 
 
 @dataclass
-class Made:
+class MadeRecipe:
     """What became of a recipe."""
 
     recipe: Recipe
     jobs: list[Job] = field(default_factory=list)
-    model: Model | None = None
+    model: ReportData | None = None
     paths: list[Path] = field(default_factory=list)
 
     @property
@@ -59,7 +59,7 @@ def sweep_of(recipe: Recipe, scale: Scale) -> Sweep:
     return make_sweep(recipe.grid(scale), where=f"recipe {recipe.name}") if recipe.grid else Sweep([])
 
 
-def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: CompareView | None, say: Say) -> Made:
+def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: CompareView | None, say: Say) -> MadeRecipe:
     """Make one figure or table in `out`/NAME; its runs are in `out`/runs, shared with the other recipes."""
     recipe, scale = find(name, scale_name)
     folder = out / name
@@ -71,7 +71,7 @@ def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: Compa
         at_once = jobs or default_jobs(sweep.configs)
         left = [job.config for job in plan(sweep, out / "runs") if job.state != "kept"]
         say(forecast(recipe, scale, sweep.configs, left, at_once))
-        made = Made(recipe, carry_out(sweep, out / "runs", jobs=at_once, view=view))
+        made = MadeRecipe(recipe, carry_out(sweep, out / "runs", jobs=at_once, view=view))
         if made.unfinished:
             return made
         runs = [Run(job.path) for job in made.jobs if (job.path / "config.json").exists()]
@@ -113,7 +113,7 @@ def check_data(configs: Sequence[Config], scale: Scale) -> None:
             load(name, "test")
 
 
-def _draw(made: Made, scale: Scale, runs: Sequence[Run], folder: Path) -> Made:
+def _draw(made: MadeRecipe, scale: Scale, runs: Sequence[Run], folder: Path) -> MadeRecipe:
     recipe, shown, notes = made.recipe, [], []
     if recipe.draw == "table":
         from easgd.experiments.paper import table
@@ -131,22 +131,22 @@ def _draw(made: Made, scale: Scale, runs: Sequence[Run], folder: Path) -> Made:
     return _close(made, scale, runs, paths, shown, notes, folder)
 
 
-def _analysis(recipe: Recipe, scale: Scale, folder: Path) -> Made:
+def _analysis(recipe: Recipe, scale: Scale, folder: Path) -> MadeRecipe:
     """A figure of the analysis: no runs."""
     module = importlib.import_module(f"easgd.experiments.{recipe.draw}")
     paths = module.make(folder, points=POINTS[scale.name][recipe.name])
-    return _close(Made(recipe), scale, [], paths, [], [], folder)
+    return _close(MadeRecipe(recipe), scale, [], paths, [], [], folder)
 
 
 def _close(
-    made: Made,
+    made: MadeRecipe,
     scale: Scale,
     runs: Sequence[Run],
     paths: list[Path],
     tables: Sequence[Table],
     notes: Sequence[str],
     folder: Path,
-) -> Made:
+) -> MadeRecipe:
     archive.check_figures(paths)
     facts = archive.about(made.recipe, scale, runs, paths)
     shown = [*tables, archive.told(runs)] if runs else tables

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from easgd.experiments.paper.drawing import Sketch, finish
-from easgd.report.model import Model
+from easgd.report.data import ReportData
 from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table
 from easgd.training.config import Config
@@ -83,7 +83,7 @@ def _look(config: Config, place: int) -> Look:
     return Look(COLOURS[1 + place % (len(COLOURS) - 1)], DASHES[dash])
 
 
-def _errors(axes: Axes, model: Model, traffics: list[Traffic]) -> None:
+def _errors(axes: Axes, model: ReportData, traffics: list[Traffic]) -> None:
     """Curves of the parallel methods; a method alone is drawn as if every gradient had been sent, as DDP does."""
     for traffic in traffics:
         curves, look = traffic.run.curves(), traffic.look

@@ -15,7 +15,7 @@ from easgd.theory.checks import Array, count
 
 
 @dataclass(frozen=True)
-class Data:
+class DivergingPaths:
     """The center at every tick of the global clock, [ticks + 1] per method, and the radii of their cycles."""
 
     workers: int
@@ -25,7 +25,9 @@ class Data:
     radius: dict[str, float]
 
 
-def compute(workers: int = 3, lr: float = 0.001, rho: float = 2.5, start: float = 1000.0, ticks: int = 60_000) -> Data:
+def compute(
+    workers: int = 3, lr: float = 0.001, rho: float = 2.5, start: float = 1000.0, ticks: int = 60_000
+) -> DivergingPaths:
     """Run both methods turn by turn from their maps."""
     p, number = count("workers", workers), count("ticks", ticks)
     turns = {
@@ -40,10 +42,10 @@ def compute(workers: int = 3, lr: float = 0.001, rho: float = 2.5, start: float 
             center[method][t] = state[-1]
             state = maps[t % p] @ state
     radius = {"ADMM": admm_radius(p, lr, rho), "EASGD": easgd_radius(p, lr, lr * rho)}
-    return Data(p, lr, rho, center, radius)
+    return DivergingPaths(p, lr, rho, center, radius)
 
 
-def draw(data: Data) -> Figure:
+def draw(data: DivergingPaths) -> Figure:
     """Left: the size of the center over the whole run. Right: its last turns, where one sees it oscillate."""
     fig = figure(8.6, 3.7)
     with rc_context(STYLE):

@@ -20,7 +20,7 @@ WORKERS, H, SIGMA = 4, 1.0, 1.0
 
 
 @dataclass(frozen=True)
-class Data:
+class AverageSamples:
     """Samples of √(tp)(z_t − x*) per t; the exact t·p·V[z_t] over t per (η, β); their common limit."""
 
     samples: dict[int, Array]
@@ -29,7 +29,7 @@ class Data:
     limit: float
 
 
-def compute(samples: int = 20_000, seed: int = 0, report: Progress | None = None) -> Data:
+def compute(samples: int = 20_000, seed: int = 0, report: Progress | None = None) -> AverageSamples:
     """Sample synchronous EASGD from the optimum, and evaluate the exact variances."""
     n, rng = count("samples", samples), np.random.default_rng(count("seed", seed, least=0))
     eta, beta = SETTINGS[0]
@@ -49,10 +49,10 @@ def compute(samples: int = 20_000, seed: int = 0, report: Progress | None = None
         s: np.array([t * WORKERS * double_average_variance(int(t), WORKERS, *s, H, SIGMA) for t in times])
         for s in SETTINGS
     }
-    return Data(kept, times, exact, float(double_average_covariance(H, SIGMA**2)[0, 0]))
+    return AverageSamples(kept, times, exact, float(double_average_covariance(H, SIGMA**2)[0, 0]))
 
 
-def draw(data: Data) -> Figure:
+def draw(data: AverageSamples) -> Figure:
     """Left: histograms and the normal density. Right: exact variances on their way to the limit."""
     fig = figure(8.6, 3.7)
     with rc_context(STYLE):

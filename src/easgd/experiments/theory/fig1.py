@@ -23,7 +23,7 @@ MOST, SHOWN = 4000, 600  # points per axis: computed, drawn
 
 
 @dataclass(frozen=True)
-class Data:
+class RadiusMaps:
     """Radii [points, points], rows over ρ and columns over η, for each (method, p)."""
 
     lr: Array
@@ -31,7 +31,7 @@ class Data:
     radius: dict[tuple[str, int], Array]
 
 
-def compute(points: int = 300, workers: tuple[int, ...] = (3, 8), report: Progress | None = None) -> Data:
+def compute(points: int = 300, workers: tuple[int, ...] = (3, 8), report: Progress | None = None) -> RadiusMaps:
     """Evaluate both maps on a grid of points × points, at the middles of its cells."""
     n = count("points", points)
     if n > MOST:
@@ -42,10 +42,10 @@ def compute(points: int = 300, workers: tuple[int, ...] = (3, 8), report: Progre
     for p in workers:
         radius["ADMM", p] = admm_radius(p, eta, penalty, progress=report)
         radius["EASGD", p] = easgd_radius(p, eta, eta * penalty, progress=report)
-    return Data(lr, rho, radius)
+    return RadiusMaps(lr, rho, radius)
 
 
-def draw(data: Data) -> Figure:
+def draw(data: RadiusMaps) -> Figure:
     """Draw one panel per (method, p); where the radius exceeds 1 the panel is hatched and outlined."""
     workers = sorted({p for _, p in data.radius})
     fig = figure(3.6 * len(workers) + 0.6, 6.0)

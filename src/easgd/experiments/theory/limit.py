@@ -18,7 +18,7 @@ SETTINGS = ((0.1, 0.9), (0.5, 0.9), (0.5, 0.1), (1.0, 1.5))  # (η, β), h = σ 
 
 
 @dataclass(frozen=True)
-class Data:
+class LimitCurve:
     """p·MSE at t = ∞ over p, and its limit, for each (η, β)."""
 
     workers: Array
@@ -26,14 +26,14 @@ class Data:
     limit: dict[tuple[float, float], float]
 
 
-def compute() -> Data:
+def compute() -> LimitCurve:
     """Evaluate Lemma 1 at t = ∞ for p = 1 … 10⁴ and the corollary."""
     workers = np.unique(np.geomspace(1, 1e4, 60).round())
     scaled = {s: workers * center_mse(math.inf, workers, *s) for s in SETTINGS}
-    return Data(workers, scaled, {s: mse_limit(*s) for s in SETTINGS})
+    return LimitCurve(workers, scaled, {s: mse_limit(*s) for s in SETTINGS})
 
 
-def draw(data: Data) -> Figure:
+def draw(data: LimitCurve) -> Figure:
     """Draw p·MSE over p, each with its limit."""
     fig = figure(6.0, 4.2)
     with rc_context(STYLE):

@@ -26,7 +26,7 @@ LOW, HIGH, SIGMA, TOP = 1e-3, 1e3, 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class Data:
+class MseGrid:
     """MSE [points, points], rows over β and columns over η, for each (p, t); nan where condition 11 fails."""
 
     lr: Array
@@ -34,7 +34,7 @@ class Data:
     mse: dict[tuple[int, float], Array]
 
 
-def compute(points: int = 100, report: Progress | None = None) -> Data:
+def compute(points: int = 100, report: Progress | None = None) -> MseGrid:
     """Evaluate Lemma 1 at the middles of points × points cells of (0, 2) × (0, 2)."""
     n = count("points", points)
     axis = (np.arange(n) + 0.5) / n * TOP
@@ -45,10 +45,10 @@ def compute(points: int = 100, report: Progress | None = None) -> Data:
             mse[p, t] = np.where(sync_stable(p, eta, beta), center_mse(t, p, eta, beta, 1.0, SIGMA), np.nan)
             if report is not None:
                 report(1)
-    return Data(axis, axis, mse)
+    return MseGrid(axis, axis, mse)
 
 
-def draw(data: Data) -> Figure:
+def draw(data: MseGrid) -> Figure:
     """Draw 5 × 5 blocks on one logarithmic colour scale; diverging settings are grey and hatched."""
     fig = figure(8.4, 8.2)
     with rc_context({**STYLE, "xtick.labelsize": 7, "ytick.labelsize": 7}):

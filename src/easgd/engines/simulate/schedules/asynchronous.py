@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from easgd.engines.simulate.faults import Fault
-from easgd.worker.loop import Loop
+from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
-    from easgd.engines.simulate.node import Node
+    from easgd.engines.simulate.sim_worker import SimWorker
 
 # What the event heap holds: (time, number, kind, rank, incarnation). The number breaks ties in the order of events.
 ARRIVE, SERVE, REPLY, DONE, PUSH_ARRIVE, PUSH_SERVE = range(6)
@@ -37,8 +37,8 @@ class Asynchronous:
         sim = self.sim
         if not self.started:
             self.started = True
-            for node in sim.living:
-                self._begin(node)
+            for worker in sim.living:
+                self._begin(worker)
         self.stepped = False
         while not self.stepped:
             horizon = self.heap[0][0] if self.heap else float("inf")
@@ -51,123 +51,123 @@ class Asynchronous:
                 self._handle(heapq.heappop(self.heap))
         return True
 
-    def _post(self, time: float, kind: int, node: Node) -> int:
+    def _post(self, time: float, kind: int, worker: SimWorker) -> int:
         self.number += 1
-        heapq.heappush(self.heap, (time, self.number, kind, node.worker.rank, node.worker.incarnation))
+        heapq.heappush(self.heap, (time, self.number, kind, worker.state.rank, worker.state.incarnation))
         return self.number
 
     def _handle(self, event: tuple[float, int, int, int, int]) -> None:
         sim = self.sim
         self.events += 1
         time, number, kind, rank, incarnation = event
-        node = sim.nodes[rank]
+        worker = sim.workers[rank]
         sent = number in self.parcels
-        if not sent and (not node.alive or node.worker.incarnation != incarnation):
+        if not sent and (not worker.alive or worker.state.incarnation != incarnation):
             return  # what a dead worker had begun for itself never happens
         sim.time = time
-        if kind in (REPLY, DONE) and time < node.paused_until:
-            node.turn.waiting += node.paused_until - time
-            self._post(node.paused_until, kind, node)
+        if kind in (REPLY, DONE) and time < worker.paused_until:
+            worker.step.waiting += worker.paused_until - time
+            self._post(worker.paused_until, kind, worker)
             return
         if kind in (ARRIVE, PUSH_ARRIVE):
-            self._arrive(node, number, kind)
+            self._arrive(worker, number, kind)
         elif kind == SERVE:
-            self._serve(node, number)
+            self._serve(worker, number)
         elif kind == REPLY:
-            self._reply(node)
+            self._reply(worker)
         elif kind == DONE:
-            self._done(node)
+            self._done(worker)
         else:
-            sim.center.push(self.parcels.pop(number), sim.scale(node))
+            sim.center.push(self.parcels.pop(number), sim.scale(worker))
 
-    def _begin(self, node: Node) -> None:
+    def _begin(self, worker: SimWorker) -> None:
         sim = self.sim
-        if sim.begin(node, sim.time):
+        if sim.begin(worker, sim.time):
             up, _ = sim.exchange_seconds(sim.alive)
-            self._post(sim.time + up, ARRIVE, node)
+            self._post(sim.time + up, ARRIVE, worker)
             if sim.method.waits or not sim.cost.overlap:
                 return
-        self._compute(node)
+        self._compute(worker)
 
-    def _compute(self, node: Node) -> None:
-        self._post(self.sim.time + self.sim.start_compute(node), DONE, node)
+    def _compute(self, worker: SimWorker) -> None:
+        self._post(self.sim.time + self.sim.start_compute(worker), DONE, worker)
 
-    def _arrive(self, node: Node, number: int, kind: int) -> None:
+    def _arrive(self, worker: SimWorker, number: int, kind: int) -> None:
         """Queue for the center, which serves one message at a time."""
         sim = self.sim
         queued = max(0.0, self.free_at - sim.time)
         self.free_at = sim.time + queued + sim.cost.service
         if kind == ARRIVE:
-            node.turn.waiting += queued
-        served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, node)
+            worker.step.waiting += queued
+        served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, worker)
         if number in self.parcels:
             self.parcels[served] = self.parcels.pop(number)
 
-    def _serve(self, node: Node, number: int) -> None:
+    def _serve(self, worker: SimWorker, number: int) -> None:
         sim = self.sim
         if number in self.parcels:  # the sender died after it had sent; nobody waits for the answer
-            sim.center.push(self.parcels.pop(number), sim.scale(node))
+            sim.center.push(self.parcels.pop(number), sim.scale(worker))
             return
-        sim.serve(node)
+        sim.serve(worker)
         _, down = sim.exchange_seconds(sim.alive)
-        self._post(sim.time + down, REPLY, node)
+        self._post(sim.time + down, REPLY, worker)
 
-    def _reply(self, node: Node) -> None:
-        sim, turn = self.sim, node.turn
-        turn.answered = True
+    def _reply(self, worker: SimWorker) -> None:
+        sim, step = self.sim, worker.step
+        step.answered = True
         if sim.method.waits or not sim.cost.overlap:
-            if turn.answer is not None:
-                node.worker.receive(turn.answer)
-            turn.communication = sim.time - turn.began - turn.waiting
-            self._compute(node)
-        elif turn.done_at is not None:
+            if step.answer is not None:
+                worker.state.receive(step.answer)
+            step.communication = sim.time - step.began - step.waiting
+            self._compute(worker)
+        elif step.done_at is not None:
             # The gradient was faster than the exchange: only what stuck out is lost.
-            late = sim.time - turn.done_at
-            turn.waiting = min(late, turn.waiting)
-            turn.communication = late - turn.waiting
-            self._complete(node)
+            late = sim.time - step.done_at
+            step.waiting = min(late, step.waiting)
+            step.communication = late - step.waiting
+            self._complete(worker)
 
-    def _done(self, node: Node) -> None:
-        turn = node.turn
-        if turn.asked and not turn.answered:
-            turn.done_at = self.sim.time
+    def _done(self, worker: SimWorker) -> None:
+        step = worker.step
+        if step.asked and not step.answered:
+            step.done_at = self.sim.time
             return
-        if turn.asked and self.sim.cost.overlap and not self.sim.method.waits:
-            turn.waiting = 0.0  # the queue was behind the gradient
-        self._complete(node)
+        if step.asked and self.sim.cost.overlap and not self.sim.method.waits:
+            step.waiting = 0.0  # the queue was behind the gradient
+        self._complete(worker)
 
-    def _complete(self, node: Node) -> None:
+    def _complete(self, worker: SimWorker) -> None:
         sim = self.sim
         sim.gradients.ahead(self._settled())
-        push = sim.step(node, sim.time)
+        push = sim.step(worker, sim.time)
         self.stepped = True
         if push is not None:
             up = sim.cost.transfer_seconds(sim.message_bytes, sim.alive)
-            self.parcels[self._post(sim.time + up, PUSH_ARRIVE, node)] = push
-        self._begin(node)
+            self.parcels[self._post(sim.time + up, PUSH_ARRIVE, worker)] = push
+        self._begin(worker)
 
-    def _settled(self) -> Iterator[Loop]:
+    def _settled(self) -> Iterator[WorkerState]:
         # Workers whose gradient time runs: the soonest to end first, this tick's own among them.
         if self.sim.gradients.parallel == 1:
             return
         for _, _, kind, rank, incarnation in sorted(self.heap):
-            node = self.sim.nodes[rank]
-            if kind == DONE and node.alive and node.worker.incarnation == incarnation:
-                yield node.worker
+            worker = self.sim.workers[rank]
+            if kind == DONE and worker.alive and worker.state.incarnation == incarnation:
+                yield worker.state
 
     def _strike(self, fault: Fault) -> None:
-        node = self.sim.nodes[fault.worker]
-        if fault.what == "death" and node.alive:
+        worker = self.sim.workers[fault.worker]
+        if fault.what == "death" and worker.alive:
             # A message already under way arrives: keep it as it was when its sender died.
             for event in self.heap:
                 if event[2] in (ARRIVE, SERVE) and event[3] == fault.worker and event[1] not in self.parcels:
-                    message = node.worker.message()
+                    message = worker.state.message()
                     if message is not None:
                         self.parcels[event[1]] = message.clone()
-        joins = fault.what == "join" and not node.alive
+        joins = fault.what == "join" and not worker.alive
         self.sim.strike(fault)
         if joins:
-            self._begin(node)
+            self._begin(worker)
 
     def state_dict(self) -> dict[str, Any]:
         """The heap, the center's queue and the parcels under way."""

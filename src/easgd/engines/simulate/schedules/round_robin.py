@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from easgd.engines.simulate.schedules.base import settle_faults
-from easgd.worker.loop import Loop
+from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
-    from easgd.engines.simulate.node import Node
+    from easgd.engines.simulate.sim_worker import SimWorker
 
 
 class RoundRobin:
@@ -24,37 +24,37 @@ class RoundRobin:
         sim = self.sim
         if not settle_faults(sim):
             return False
-        node = self._next()
-        now = max(sim.time, node.paused_until)
-        sim.gradients.ahead(self._settled(node))
+        worker = self._next()
+        now = max(sim.time, worker.paused_until)
+        sim.gradients.ahead(self._settled(worker))
         exchange = 0.0
-        if sim.begin(node, now):
+        if sim.begin(worker, now):
             up, down = sim.exchange_seconds(1)
             exchange = up + sim.cost.service + down
-            sim.serve(node)
-            if node.turn.answer is not None:
-                node.worker.receive(node.turn.answer)
-        work = sim.start_compute(node)
+            sim.serve(worker)
+            if worker.step.answer is not None:
+                worker.state.receive(worker.step.answer)
+        work = sim.start_compute(worker)
         hidden = sim.cost.overlap and not sim.method.waits
-        node.turn.communication = max(0.0, exchange - work) if hidden else exchange
-        node.turn.waiting = now - sim.time
-        sim.time = now + work + node.turn.communication
-        push = sim.step(node, sim.time)
+        worker.step.communication = max(0.0, exchange - work) if hidden else exchange
+        worker.step.waiting = now - sim.time
+        sim.time = now + work + worker.step.communication
+        push = sim.step(worker, sim.time)
         if push is not None:
-            sim.center.push(push, sim.scale(node))
+            sim.center.push(push, sim.scale(worker))
         return True
 
-    def _next(self) -> Node:
-        while not (node := self.sim.nodes[self.turn % len(self.sim.nodes)]).alive:
+    def _next(self) -> SimWorker:
+        while not (worker := self.sim.workers[self.turn % len(self.sim.workers)]).alive:
             self.turn += 1
         self.turn += 1
-        return node
+        return worker
 
-    def _settled(self, node: Node) -> list[Loop]:
+    def _settled(self, worker: SimWorker) -> list[WorkerState]:
         # A method that does not wait for its answer takes the gradient at an x that no other turn can change.
-        order = self.sim.nodes[node.worker.rank :] + self.sim.nodes[: node.worker.rank]
+        order = self.sim.workers[worker.state.rank :] + self.sim.workers[: worker.state.rank]
         free = not self.sim.method.waits
-        return [n.worker for n in order if n.alive and (free or not n.worker.due)]
+        return [w.state for w in order if w.alive and (free or not w.state.due)]
 
     def state_dict(self) -> dict[str, Any]:
         """Whose turn it is."""

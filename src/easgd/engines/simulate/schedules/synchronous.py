@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from easgd.engines.simulate.schedules.base import settle_faults
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
-    from easgd.engines.simulate.node import Node
+    from easgd.engines.simulate.sim_worker import SimWorker
 
 
 class Synchronous:
@@ -22,41 +24,41 @@ class Synchronous:
         sim = self.sim
         if not settle_faults(sim):
             return False
-        nodes, start = sim.living, sim.time
-        asking = [node for node in nodes if sim.begin(node, start)]
+        workers, start = sim.living, sim.time
+        asking = [worker for worker in workers if sim.begin(worker, start)]
         exchange = self._exchange(asking)
-        sim.gradients.ahead(node.worker for node in nodes)
+        sim.gradients.ahead(worker.state for worker in workers)
         hidden = sim.cost.overlap and not sim.method.waits
         ends = []
-        for node in nodes:
-            work = sim.start_compute(node)
-            comm = exchange if node.turn.asked else 0.0
-            node.turn.communication = max(0.0, comm - work) if hidden else comm
-            ends.append(max(start, node.paused_until) + work + node.turn.communication)
+        for worker in workers:
+            work = sim.start_compute(worker)
+            comm = exchange if worker.step.asked else 0.0
+            worker.step.communication = max(0.0, comm - work) if hidden else comm
+            ends.append(max(start, worker.paused_until) + work + worker.step.communication)
         sim.time = max(ends)
-        pushes = []
-        for i, node in enumerate(nodes):
-            node.turn.waiting = sim.time - ends[i] + max(0.0, node.paused_until - start)
-            if (push := sim.step(node, sim.time)) is not None:
-                pushes.append((push, sim.scale(node)))
-            sim.gradients.ahead(later.worker for later in nodes[i + 1 :])
+        pushes: list[Tensor] = []
+        for i, worker in enumerate(workers):
+            worker.step.waiting = sim.time - ends[i] + max(0.0, worker.paused_until - start)
+            if (push := sim.step(worker, sim.time)) is not None:
+                pushes.append(sim.method.propose(sim.center.slots, push, sim.scale(worker)))
+            sim.gradients.ahead(later.state for later in workers[i + 1 :])
         if pushes:
-            sim.center.push_all(*zip(*pushes, strict=True))
+            sim.center.absorb_round(pushes)
         return True
 
-    def _exchange(self, asking: list[Node]) -> float:
+    def _exchange(self, asking: list[SimWorker]) -> float:
         """All messages meet the same x̃; return the seconds that every participant's exchange takes."""
         sim = self.sim
         if not asking:
             return 0.0
-        messages = [node.worker.message() for node in asking]
-        for node in asking:
-            sim.observe(node)
-        answers = sim.center.exchange_all(messages, [sim.scale(node) for node in asking])
-        for node, answer in zip(asking, answers, strict=True):
-            sim.answered(node, answer)
+        messages = [worker.state.message() for worker in asking]
+        for worker in asking:
+            sim.observe(worker)
+        answers = sim.center.exchange_all(messages, [sim.scale(worker) for worker in asking])
+        for worker, answer in zip(asking, answers, strict=True):
+            sim.answered(worker, answer)
             if answer is not None:
-                node.worker.receive(answer)
+                worker.state.receive(answer)
         up, down = sim.exchange_seconds(len(asking))
         return up + len(asking) * sim.cost.service + down
 

@@ -1,0 +1,108 @@
+"""What a worker needs of its center, wherever that lives: in shared memory, or in the processes of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from easgd.center.layout import Layout
+from easgd.methods import Method
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """What a worker brings when it connects to the center of its run.
+
+    Attributes:
+        method: the method that it trains with; all workers of a run must agree.
+        start: its parameters as one vector; the first worker's become the center.
+        layout: what that vector is made of.
+        rank: its number in the run, from 0.
+        incarnation: how often this rank has been started before.
+        launched: how many workers were launched.
+        center: which of the run's centers.
+        compression: of what crosses a network; None sends float32.
+        saved: a center to go on from, {"slots": …, "version": …}, instead of `start`.
+    """
+
+    method: Method
+    start: Tensor
+    layout: Layout
+    rank: int
+    incarnation: int = 0
+    launched: int = 1
+    center: str = "center"
+    compression: str | None = None
+    saved: dict[str, Any] | None = None
+
+
+class CenterClient(Protocol):
+    """One worker's access to the center of its run; each engine has its own.
+
+    Attributes:
+        wait_seconds: time lost to other workers since it was last set to zero.
+        update_sqnorm: Σd² of the last elastic answer; None after any other.
+        bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
+        moves_in_place: whether `move` may take the place of a message and its answer.
+    """
+
+    wait_seconds: float
+    update_sqnorm: float | None
+    bytes_sent: int
+    moves_in_place: bool
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """What is worth a record, as (event, detail); the worker takes them out."""
+
+    @property
+    def living(self) -> int:
+        """How many workers are in the run now."""
+
+    @property
+    def version(self) -> int:
+        """The master's clock, as far as this worker knows it."""
+
+    def join(self, incarnation: int) -> Tensor:
+        """Enter the run; return the center's value to start from."""
+
+    def gather(self, seconds: float) -> int:
+        """Wait until all launched workers have come; return how many are still missing."""
+
+    def begin(self, elapsed: float) -> float:
+        """Return when training began, on this machine's monotonic clock; a resumed run has `elapsed` seconds behind."""
+
+    def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
+        """Keep the model's other tensors, and second names of tied ones, for whoever reads the final center."""
+
+    def leave(self) -> None:
+        """Leave the run, so that the others need not wait and α follows."""
+
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Apply one message and return the answer, which may use the message's memory; None if it was refused."""
+
+    def push(self, message: Tensor, scale: float) -> bool:
+        """Apply one message that wants no answer; False if it was refused."""
+
+    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+        """Exchange x where it lies, in one pass (only where `moves_in_place`); False if it was refused."""
+
+    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+        """Take part in one synchronous round; None if the message was refused."""
+
+    def begin_average(self) -> None:
+        """Begin the time average z anew at the present center."""
+
+    def wait_turn(self, deadline: float) -> None:
+        """Round-robin: wait until it is this rank's turn."""
+
+    def pass_turn(self) -> None:
+        """Round-robin: let the next worker act."""
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of all the center's vectors between two exchanges."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is evaluated, z where there is one, else x̃, as named tensors."""

@@ -1,0 +1,93 @@
+"""What the flat vector of a run is made of, and the refusal of a worker or a saved center that does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from easgd.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the flat vector is made of; equal on all workers of a run."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @staticmethod
+    def of(tensors: dict[str, Tensor]) -> Layout:
+        """Describe named tensors in their order."""
+        return Layout(
+            tuple(tensors),
+            tuple(tuple(t.shape) for t in tensors.values()),
+            tuple(tuple(t.stride()) for t in tensors.values()),
+            tuple(str(t.dtype) for t in tensors.values()),
+        )
+
+    @property
+    def size(self) -> int:
+        """Elements of the vector."""
+        return sum(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes)
+
+    def differences(self, other: Layout) -> list[str]:
+        """Say in what this layout (mine) differs from the other (the run's)."""
+        mine, theirs = (
+            {n: (s, st, d) for n, s, st, d in zip(x.names, x.shapes, x.strides, x.dtypes, strict=True)}
+            for x in (self, other)
+        )
+        out = [f"{n} is not in the run" for n in mine if n not in theirs]
+        out += [f"{n} is missing here" for n in theirs if n not in mine]
+        for name in mine:
+            for what, a, b in zip(("shape", "stride", "dtype"), mine[name], theirs.get(name, mine[name]), strict=True):
+                if a != b:
+                    out.append(f"{name} has {what} {a} here, {b} in the run")
+                    break
+        if not out and self.names != other.names:
+            out.append("the parameters come in another order")
+        return out
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Cut a flat vector into the tensors it is made of, in their own shape, stride and dtype."""
+        out, at = {}, 0
+        for name, shape, stride, dtype in zip(self.names, self.shapes, self.strides, self.dtypes, strict=True):
+            n = int(np.prod(shape, dtype=np.int64))
+            piece = vector[at : at + n].as_strided(shape, stride)
+            out[name] = piece.to(getattr(torch, dtype.removeprefix("torch."))).clone()
+            at += n
+        return out
+
+    def as_json(self) -> dict[str, Any]:
+        """For the header."""
+        return {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Layout:
+        """From the header."""
+        return Layout(
+            tuple(data["names"]),
+            tuple(tuple(s) for s in data["shapes"]),
+            tuple(tuple(s) for s in data["strides"]),
+            tuple(data["dtypes"]),
+        )
+
+
+def refuse_misfit(problems: list[str]) -> None:
+    """Refuse a worker that differs from its run, if there is anything to list."""
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise SettingError(f"this worker does not fit the run: {'; '.join(problems[:5])}{more}; start it as the others")
+
+
+def check_saved(saved: dict[str, Any], slots: dict[str, Tensor]) -> None:
+    """Refuse a saved center of another method or model."""
+    mine = {name: vector.numel() for name, vector in slots.items()}
+    theirs = {name: vector.numel() for name, vector in saved["slots"].items()}
+    if mine != theirs:
+        raise SettingError(f"the saved center has {theirs}, this method and model need {mine}; resume with the same")

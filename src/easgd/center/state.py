@@ -1,0 +1,209 @@
+"""One stretch of the center: x̃, the method's vectors beside it, and the master's clock.
+
+This is the only place where a message meets x̃. The center in memory is one such object over the whole vector, a stripe
+of shared memory and a shard on a cluster are each one over their part: the center's side of every method is
+elementwise, so the parts need not know of each other. Whoever owns the object makes its calls exclusive (one thread, or
+a lock).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from easgd.center.fused_rules import fused_exchange
+from easgd.kernels import fused as kernels
+from easgd.methods import Method, Slots
+
+VERSION, AVERAGED_FROM = 0, 1
+Clock: TypeAlias = "list[int] | memoryview[int]"
+
+
+class CenterState:
+    """x̃ and what belongs to it. An exchange is atomic, and nothing non-finite enters.
+
+    Args:
+        method: whose rules are applied.
+        slots: the vectors by name, "x" among them; they are changed in place.
+        clock: two words, the number of updates so far and the one at which the average began; in shared memory these
+            are the run's own. New ones if None.
+        total: where a synchronous round is summed up; a vector of its own if None.
+        fused: whether to take the fused loop where the method has one. The simulator takes the plain functions: they
+            know every dtype, and published runs were computed with their bits.
+    """
+
+    def __init__(
+        self, method: Method, slots: Slots, *, clock: Clock | None = None, total: Tensor | None = None,
+        fused: bool = True,
+    ) -> None:  # fmt: skip
+        self.method, self.slots = method, slots
+        self.update_sqnorm: float | None = None
+        """Σd² of the last elastic answer; None after any other."""
+        self._clock: Clock = [0, 0] if clock is None else clock
+        self._total = total
+        self._fused = fused_exchange(method, slots) if fused else None
+        self._array = slots["x"].numpy() if self._fused is not None else None
+
+    @property
+    def x(self) -> Tensor:
+        """The center variable x̃."""
+        return self.slots["x"]
+
+    @property
+    def average(self) -> Tensor | None:
+        """The time average z, where the method keeps one."""
+        return self.slots.get("average")
+
+    @property
+    def measured(self) -> Tensor:
+        """What is evaluated: z where there is one, else x̃."""
+        return self.slots.get("average", self.slots["x"])
+
+    @property
+    def version(self) -> int:
+        """The master's clock: how many updates there have been."""
+        return self._clock[VERSION]
+
+    # one message at a time -------------------------------------------------------------------------------------
+
+    def exchange(
+        self, message: Tensor | None, scale: float, through: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor | None:
+        """Apply one message and answer it; a message of None is a pull. None: refused, the center is unchanged.
+
+        A method that is answered with x̃ gets it in its message's memory. `through` is what becomes of a change d on its
+        way to the worker (rounding): the center takes the same.
+        """
+        if message is None:
+            return self.x.clone()
+        return self.apply(message, scale, through) if accepts(message, scale) else None
+
+    def apply(self, message: Tensor, scale: float, through: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """`exchange` for a message that is known to be finite."""
+        if self._fused is not None and through is None:
+            self.apply_array_(message.numpy(), scale)
+            return message
+        d = self.method.propose(self.slots, message, scale)
+        d = d if through is None else through(d)
+        self._update(d)
+        if self.method.answers_with != "difference":
+            self.update_sqnorm = None
+            return message.copy_(self.x)
+        self.update_sqnorm = float(torch.dot(d, d))
+        return d
+
+    def apply_array_(self, message: kernels.Vector, scale: float) -> float | None:
+        """`apply` on a float32 array, which the answer overwrites; returns Σd². The hot path of shared memory."""
+        if self._fused is None:
+            vector = torch.from_numpy(message)
+            vector.copy_(self.apply(vector, scale))
+        else:
+            self.update_sqnorm = self._fused(message, scale, self._clock[VERSION] - self._clock[AVERAGED_FROM])
+            self._clock[VERSION] += 1
+        return self.update_sqnorm
+
+    def move_(self, x: kernels.Vector, at: int, scale: float, gain: float) -> float:
+        """Both ends of the spring in one pass: x is the part of a worker's variable that begins at element `at` here.
+
+        Returns Σd², infinite if that is not finite (see `kernels.fused.move_`). A stripe may be moved in several parts:
+        the caller ends them with `tick`.
+        """
+        assert self._array is not None
+        return kernels.move_(x, self._array[at : at + x.size], kernels.f32(scale), kernels.f32(gain))
+
+    def tick(self) -> None:
+        """Count one update that was made by `move_`."""
+        self._clock[VERSION] += 1
+
+    def push(self, message: Tensor, scale: float) -> bool:
+        """Apply one message that wants no answer; False if it was refused."""
+        if not accepts(message, scale):
+            return False
+        self._update(self.method.propose(self.slots, message, scale))
+        return True
+
+    def _update(self, d: Tensor) -> None:
+        self.method.update_(self.slots, d, self._clock[VERSION] - self._clock[AVERAGED_FROM])
+        self._clock[VERSION] += 1
+
+    # all at once (equations 3 and 4) ---------------------------------------------------------------------------
+
+    def propose(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Return the change that a message asks for in a synchronous round; None if it has none or was refused."""
+        if message is None or not accepts(message, scale):
+            return None
+        return self.method.propose(self.slots, message, scale)
+
+    def absorb_round(self, differences: Iterable[Tensor]) -> None:
+        """End a round in one update. Differences come in the order of the ranks, see `add_to_round`."""
+        for d in differences:
+            self.add_to_round(d)
+        self.end_round()
+
+    def add_to_round(self, d: Tensor) -> None:
+        """Add one worker's change to the round's sum.
+
+        Call it in the order of the ranks: a floating-point sum depends on it, and two runs must not differ.
+        """
+        if self._total is None:
+            self._total = torch.zeros_like(self.x)
+        self._total += d
+
+    def end_round(self) -> None:
+        """Update the center with the round's sum. The sum is given up first: whoever is killed here applies it once."""
+        assert self._total is not None
+        d = self._total.clone()
+        self._total.zero_()
+        self._update(d)
+
+    def round_answer(self, d: Tensor | None) -> Tensor:
+        """What a worker is answered at the end of a round to which it brought `d`."""
+        return d if d is not None and self.method.answers_with == "difference" else self.x.clone()
+
+    def exchange_all(self, messages: Sequence[Tensor | None], scales: Sequence[float]) -> list[Tensor | None]:
+        """Answer all messages, given in the order of the ranks, from the same x̃; None for one that was refused."""
+        proposed = [self.propose(m, scale) for m, scale in zip(messages, scales, strict=True)]
+        if changes := [d for d in proposed if d is not None]:
+            self.absorb_round(changes)
+        pairs = zip(messages, proposed, strict=True)
+        return [None if m is not None and d is None else self.round_answer(d) for m, d in pairs]
+
+    # averaging and saving --------------------------------------------------------------------------------------
+
+    def begin_average(self) -> None:
+        """Forget the time average so far: it begins here and now."""
+        if self.average is not None:
+            self.average.copy_(self.x)
+            self._clock[AVERAGED_FROM] = self._clock[VERSION]
+
+    def snapshot(self) -> Slots:
+        """Return a copy of the vectors."""
+        return {name: vector.clone() for name, vector in self.slots.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the vectors and the clock."""
+        version, averaged_from = self._clock[VERSION], self._clock[AVERAGED_FROM]
+        return {"slots": self.slots, "version": version, "averaged_from": averaged_from}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        for name, vector in self.slots.items():
+            vector.copy_(state["slots"][name])
+        self._clock[VERSION], self._clock[AVERAGED_FROM] = state["version"], state.get("averaged_from", 0)
+
+
+def accepts(message: Tensor, scale: float) -> bool:
+    """Whether a message may meet the center: it and the exchange's scalar are finite."""
+    return math.isfinite(scale) and finite(message)
+
+
+def finite(message: Tensor) -> bool:
+    """Whether every element is finite, and small enough that no number of updates can overflow the center.
+
+    Σm² settles both in one pass: it overflows for elements beyond 1e19 (1e154 in float64), far outside any training.
+    """
+    return math.isfinite(torch.dot(message, message).item())

@@ -1,0 +1,263 @@
+"""The center in shared memory: the workers of one machine exchange on it directly; no server is there to die.
+
+The vector is cut into stripes with a kernel record lock each, and each stripe is a `CenterState` over the mapped
+memory. A worker killed inside a stripe leaves every element either before or after, and its lock open. A snapshot
+closes a lock behind which running exchanges end and new ones wait, so that it sees whole exchanges only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.center.client import JoinRequest
+from easgd.center.fused_rules import moves_in_place, warm
+from easgd.center.state import CenterState, accepts
+from easgd.engines.local.control import CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control
+from easgd.engines.local.rounds import POLL, Rounds
+from easgd.engines.local.segment import Segment
+from easgd.engines.local.snapshot_lock import SnapshotLock
+from easgd.errors import NonFiniteError, SettingError, refuse
+from easgd.locks import RecordLocks
+
+LIFE_SECONDS = 60.0
+REST = "rest.safetensors"
+_MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: record locks cannot tell
+
+
+def connect(address: str, request: JoinRequest) -> SharedMemoryClient:
+    """Open the center of the run in folder `address`, or lay it out if this worker is the first."""
+    return SharedMemoryClient(Path(address), request)
+
+
+class SharedMemoryClient:
+    """One worker's access to the center of its run; a `CenterClient`."""
+
+    def __init__(self, folder: Path, request: JoinRequest) -> None:
+        method, rank = request.method, request.rank
+        if rank >= RANKS:
+            raise refuse("rank", rank, f"one machine has at most {RANKS} workers", "start fewer")
+        self.folder, self.method, self.rank, self.launched = folder, method, rank, request.launched
+        self.locks = RecordLocks.of(folder / LOCKS)
+        with self.locks.threads, self.locks.hold(CONTROL):
+            if not Control.exists(folder):
+                slots = method.center_slots(request.start)
+                Segment.create(folder, repr(method), request.layout, slots, request.saved)
+            self.segment = Segment(folder)
+        self.control, self.words = self.segment.control, self.segment.control.words
+        self.segment.check(repr(method), request.layout)
+        warm(method)
+        self._claim(LIFE_SECONDS)
+        self.snapshot_lock = SnapshotLock(self.locks, self.words)
+        self.states: list[CenterState] = self.segment.states(method)
+        self.rounds = Rounds(self.segment, self.states, self.locks, self.snapshot_lock, rank)
+        self.wait_seconds = 0.0
+        self.update_sqnorm: float | None = None
+        self.bytes_sent = 0  # nothing crosses a network
+        self.moves_in_place = moves_in_place(method)
+        self.events: list[tuple[str, str]] = []
+        count = len(self.states)
+        self._order = [(k + rank) % count for k in range(count)]
+        self._cuts: list[list[tuple[int, int, int, int]]] | None = None
+
+    # membership ------------------------------------------------------------------------------------------------
+
+    def join(self, incarnation: int) -> Tensor:
+        """Enter the run; return the center's value to start from."""
+        # Read first, enter then: whoever sees this worker in the run may move the center at once (see `gather`).
+        x = self.snapshot()["x"]
+        self.control.enter(self.rank, incarnation)
+        return x
+
+    def _claim(self, seconds: float) -> None:
+        """Take this rank's life lock, held for life: whoever finds it open knows that this worker is dead."""
+        if (self.folder, self.rank) in _MINE:
+            raise SettingError(f"worker {self.rank} is attached already in this process; close() it first")
+        end = time.monotonic() + seconds
+        while not self.locks.try_take(LIVES + self.rank):
+            if time.monotonic() > end:
+                raise SettingError(
+                    f"worker {self.rank} still lives as another process after {seconds:g} s; end that one first"
+                )
+            time.sleep(10 * POLL)
+        _MINE.add((self.folder, self.rank))
+
+    def begin(self, elapsed: float) -> float:
+        """Return when training began, on this machine's monotonic clock."""
+        return self.control.begin(elapsed)
+
+    def gather(self, seconds: float) -> int:
+        """Wait until all launched workers have come, so that they start together; return how many are still missing.
+
+        The first to come would otherwise train alone for as long as the others take to start.
+        """
+        end = time.monotonic() + seconds
+        while (missing := self.control.absent(self.launched)) and time.monotonic() < end:
+            time.sleep(10 * POLL)
+        return len(missing)
+
+    def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
+        """Keep the model's other tensors, and second names of tied ones, for whoever reads the final center."""
+        path = self.folder / REST
+        with self.control.changing():
+            if not path.exists():
+                checkpoint.save(path, {"rest": rest, "aliases": aliases})
+
+    def leave(self) -> None:
+        """Leave the run: the others' moving rate follows."""
+        self.control.leave(self.rank)
+        self.locks.release(LIVES + self.rank)
+        _MINE.discard((self.folder, self.rank))
+
+    @property
+    def living(self) -> int:
+        """How many workers are in the run now."""
+        return max(1, self.words[LIVING])
+
+    @property
+    def version(self) -> int:
+        """The master's clock."""
+        return self.words[VERSION]
+
+    # exchanging ------------------------------------------------------------------------------------------------
+
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Apply one message and answer it; the answer may take the message's memory. None: it was refused."""
+        if message is None:
+            return self.snapshot()["x"]
+        # The whole message is looked at before the first stripe is touched: it is applied to all of them or to none.
+        return self.apply(message, scale) if accepts(message, scale) else None
+
+    def apply(self, message: Tensor, scale: float) -> Tensor:
+        """`exchange` for a message that is known to be finite."""
+        vector = message.to("cpu", torch.float32).contiguous()
+        whole, bounds, states = vector.numpy(), self.segment.bounds, self.states
+
+        def stripe(s: int) -> float | None:
+            a, b = bounds[s]
+            return states[s].apply_array_(whole[a:b], scale)
+
+        self._each(stripe)
+        return message if vector is message else message.copy_(vector)
+
+    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+        """A whole elastic exchange in one pass, on x where it lies: d = α(x − x̃); x −= gain·d; x̃ += d.
+
+        The parts are x's tensors, each with its gain. False: x was not finite, and from there on nothing has changed.
+        What came before has been exchanged, both ends of it: a check ahead would be one more pass over memory.
+        """
+        if not math.isfinite(scale):
+            return False
+        pieces = [(part.numpy(), gain) for part, gain in parts]
+        if self._cuts is None:
+            self._cuts = cut([len(piece) for piece, _ in pieces], self.segment.bounds)
+        cuts, states = self._cuts, self.states
+
+        def stripe(s: int) -> float:
+            state, total = states[s], 0.0
+            for which, start, end, at in cuts[s]:
+                piece, gain = pieces[which]
+                total += state.move_(piece[start:end], at, scale, gain)
+                if total == math.inf:
+                    raise NonFiniteError("it is not finite")
+            state.tick()
+            return total
+
+        try:
+            self._each(stripe)
+        except NonFiniteError:
+            return False
+        return True
+
+    def push(self, message: Tensor, scale: float) -> bool:
+        """Apply one message that wants no answer."""
+        return self.exchange(message, scale) is not None
+
+    def _each(self, work: Callable[[int], float | None]) -> None:
+        """Do work on every stripe under its lock, beside no snapshot; it returns its part of Σd².
+
+        Workers start at different stripes, so that they do not queue up. This is the hot path: no generators here.
+        """
+        locks, total = self.locks, 0.0
+        part: float | None = 0.0
+        with locks.threads:
+            self.wait_seconds += self.snapshot_lock.enter()
+            try:
+                for s in self._order:
+                    self.wait_seconds += locks.take(STRIPES + s)
+                    try:
+                        part = work(s)
+                    finally:
+                        locks.release(STRIPES + s)
+                    total += part or 0.0
+            finally:
+                self.snapshot_lock.leave()
+        self.update_sqnorm = None if part is None else total
+
+    def begin_average(self) -> None:
+        """Begin the time average anew, on all stripes between two exchanges."""
+        with self.snapshot_lock.closed():
+            for state in self.states:
+                state.begin_average()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of all the center's vectors between two exchanges: none is half in it."""
+        with self.snapshot_lock.closed():
+            return {name: slot.clone() for name, slot in self.segment.slots.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is evaluated, z where there is one, else x̃, as named tensors."""
+        slots = self.snapshot()
+        return self.segment.layout.split(slots.get("average", slots["x"]))
+
+    # turns and rounds ------------------------------------------------------------------------------------------
+
+    def wait_turn(self, deadline: float) -> None:
+        """Round-robin: wait until it is this rank's turn."""
+        self.rounds.wait_turn(deadline)
+
+    def pass_turn(self) -> None:
+        """Round-robin: let the next worker act."""
+        self.rounds.pass_turn()
+
+    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+        """Equations 3 and 4: every d from the same x̃, one update with their sum."""
+        vector = None if message is None else message.to("cpu", torch.float32).contiguous()
+        refused = vector is not None and not accepts(vector, scale)
+        d = self.rounds.propose(None if refused else vector, scale)
+        self.wait_seconds += self.rounds.exchange(d, deadline)
+        self.update_sqnorm = None
+        return None if refused else self.rounds.answer(d)
+
+
+def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int, int, int, int]]]:
+    """For every stripe, the stretches of the tensors in it: (tensor, from, to, place in the stripe)."""
+    starts = [0, *itertools.accumulate(sizes)]
+    out: list[list[tuple[int, int, int, int]]] = []
+    for a, b in bounds:
+        stretches = []
+        for which, size in enumerate(sizes):
+            first, last = max(a, starts[which]), min(b, starts[which] + size)
+            if first < last:
+                stretches.append((which, first - starts[which], last - starts[which], first - a))
+        out.append(stretches)
+    return out
+
+
+def read_center(folder: Path) -> dict[str, Tensor] | None:
+    """Read the final center of a run whose workers have ended; None if none of them ever attached."""
+    if not Control.exists(folder):
+        return None
+    segment = Segment(folder)
+    center = segment.layout.split(segment.slots.get("average", segment.slots["x"]))
+    path = folder / REST
+    left = checkpoint.load(path) if path.exists() else {"rest": {}, "aliases": {}}
+    tied = {alias: center[name].clone() for alias, name in left["aliases"].items()}
+    return {**left["rest"], **tied, **center}

@@ -1,0 +1,113 @@
+"""The control words at the head of a run's shared memory: clocks, turns, rounds, and who is in the run.
+
+Only the standard library: a launcher that sees a worker die marks it here at once, without importing torch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from easgd.locks import RecordLocks
+
+CENTER, HEADER, LOCKS = "center", "header.json", "locks"
+RANKS, STRIPES_MOST = 1024, 64
+ABSENT, JOINED, LEFT, DEAD = range(4)
+
+# words: counters, then one word per rank four times over, then the clock of each stripe (`CenterState`)
+CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
+STATES, INCARNATIONS, ARRIVED, ADDED, STRIPE_CLOCKS = (64 + k * RANKS for k in range(5))
+CLOCK_WORDS = 2
+VERSION = STRIPE_CLOCKS  # the master's clock counts the updates of the first stripe
+BYTES = -(-8 * (STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+# bytes of the lock file
+CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
+
+
+class Control:
+    """The words of one run, and the lock that guards changes of more than one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        with open(folder / CENTER, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), BYTES)
+        self.words = memoryview(self._map).cast("q")
+        self.locks = RecordLocks.of(folder / LOCKS)
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether a first worker has laid out the run's memory: the header is the last thing that it writes."""
+        return (folder / HEADER).exists()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the control lock."""
+        with self.locks.threads, self.locks.hold(CONTROL):
+            yield
+
+    def begin(self, elapsed: float) -> float:
+        """The moment at which training began, on the machine's monotonic clock; the first to ask decides.
+
+        A resumed run has `elapsed` seconds behind it.
+        """
+        with self.changing():
+            if not self.words[ORIGIN]:
+                self.words[ORIGIN] = int(1e9 * (time.monotonic() - elapsed))
+        return self.words[ORIGIN] / 1e9
+
+    def enter(self, rank: int, incarnation: int) -> None:
+        """A worker joins."""
+        with self.changing():
+            self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
+            # What a former incarnation left of a synchronous round does not count for this one.
+            self.words[ARRIVED + rank] = self.words[ADDED + rank] = 0
+            self.words[RING] = max(self.words[RING], rank + 1)
+            self._count()
+
+    def leave(self, rank: int) -> None:
+        """A worker leaves politely."""
+        with self.changing():
+            self.words[STATES + rank] = LEFT
+            self._count()
+
+    def mark_dead(self, rank: int, incarnation: int) -> None:
+        """Mark a worker dead, if that incarnation is still in the run."""
+        with self.changing():
+            # A worker that died before it joined is dead too: nobody need wait for it.
+            known = self.words[STATES + rank] in (ABSENT, JOINED)
+            if known and self.words[INCARNATIONS + rank] == incarnation:
+                self.words[STATES + rank] = DEAD
+                self._count()
+
+    def joined(self) -> list[int]:
+        """The ranks that are in the run."""
+        return [rank for rank, state in enumerate(self.words[STATES : STATES + RANKS]) if state == JOINED]
+
+    def absent(self, launched: int) -> list[int]:
+        """The launched ranks that have not come yet."""
+        return [rank for rank, state in enumerate(self.words[STATES : STATES + launched]) if state == ABSENT]
+
+    def all_arrived(self) -> bool:
+        """Whether every worker in the run has reached the meeting of the current round."""
+        current = self.words[ROUND] + 1
+        return all(self.words[ARRIVED + rank] == current for rank in self.joined())
+
+    def _count(self) -> None:
+        self.words[LIVING] = len(self.joined())
+
+
+def origin(folder: str | os.PathLike[str]) -> float | None:
+    """The moment at which the training in `folder` began, if it has."""
+    if not Control.exists(Path(folder)):
+        return None
+    return Control(Path(folder)).words[ORIGIN] / 1e9 or None
+
+
+def mark_dead(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
+    """Mark a worker of the run in `folder` dead: a launcher calls it when it sees a death."""
+    if Control.exists(Path(folder)):
+        Control(Path(folder)).mark_dead(rank, incarnation)

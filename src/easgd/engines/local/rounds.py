@@ -1,0 +1,168 @@
+"""Workers of one machine that act in order: one after the other, or all together. Both survive the death of any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from easgd.center.state import CenterState
+from easgd.engines.local.control import (
+    ABSORBED,
+    ADDED,
+    APPLIED,
+    ARRIVED,
+    INCARNATIONS,
+    JOINED,
+    LIVES,
+    RING,
+    ROUND,
+    STATES,
+    TURN,
+)
+from easgd.engines.local.segment import Segment
+from easgd.engines.local.snapshot_lock import SnapshotLock
+from easgd.locks import RecordLocks
+
+POLL = 2e-4
+LOOK_SECONDS = 0.2
+
+
+class Rounds:
+    """One worker's part in turns and in synchronous rounds."""
+
+    def __init__(
+        self, segment: Segment, states: Sequence[CenterState], locks: RecordLocks, snapshot_lock: SnapshotLock,
+        rank: int,
+    ) -> None:  # fmt: skip
+        self.bounds, self.states, self.locks, self.snapshot_lock = segment.bounds, states, locks, snapshot_lock
+        self.control, self.words, self.rank = segment.control, segment.control.words, rank
+        self._next_look = 0.0
+
+    # one after the other ---------------------------------------------------------------------------------------
+
+    def wait_turn(self, deadline: float) -> None:
+        """Wait until it is this rank's turn; ranks that have left or died are passed over."""
+        words = self.words
+
+        def mine() -> bool:
+            holder = words[TURN] % words[RING]
+            if words[STATES + holder] != JOINED:
+                with self.control.changing():
+                    if words[TURN] % words[RING] == holder:
+                        words[TURN] += 1
+            return holder == self.rank
+
+        self._wait(
+            mine, deadline, lambda: f"no turn within {deadline:g} s, worker {words[TURN] % words[RING]} holds it"
+        )
+
+    def pass_turn(self) -> None:
+        """Let the next worker act."""
+        with self.control.changing():
+            self.words[TURN] += 1
+
+    # all together ----------------------------------------------------------------------------------------------
+
+    def propose(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Return the change that this worker's message, known to be finite, asks for on every stripe."""
+        if message is None:
+            return None
+        pairs = zip(self.states, self.bounds, strict=True)
+        return torch.cat([state.method.propose(state.slots, message[a:b], scale) for state, (a, b) in pairs])
+
+    def answer(self, d: Tensor | None) -> Tensor:
+        """Return what this worker gets at the end of a round to which it brought d."""
+        if d is not None and self.states[0].method.answers_with == "difference":
+            return d
+        return torch.cat([state.x for state in self.states])
+
+    def exchange(self, d: Tensor | None, deadline: float) -> float:
+        """Equations 3 and 4: add this worker's d, if it has one, to the round's sum; return the seconds of waiting."""
+        start, mine = time.perf_counter(), self.words[ROUND]
+        spent = self._add(d, mine, deadline)
+        with self.control.changing():
+            self.words[ARRIVED + self.rank] = mine + 1
+            self.words[APPLIED] += d is not None
+        self._meet(mine, deadline)
+        return time.perf_counter() - start - spent
+
+    def _add(self, d: Tensor | None, mine: int, deadline: float) -> float:
+        """Add d to the round's sum, stripe by stripe behind the next lower rank; return the seconds of work.
+
+        A floating-point sum depends on its order, and two runs must not differ: so a stripe takes the ranks in turn. A
+        word of each rank says how many stripes it has added to in all its rounds; who died is passed over.
+        """
+        words, count, spent = self.words, len(self.states), 0.0
+        for s, (state, (a, b)) in enumerate(zip(self.states, self.bounds, strict=True)):
+            reached = mine * count + s + 1
+
+            def lower_ranks_are_done(reached: int = reached) -> bool:
+                return all(words[ADDED + rank] >= reached for rank in self.control.joined() if rank < self.rank)
+
+            if d is not None:
+                self._wait(lower_ranks_are_done, deadline, lambda: f"round {mine} is not complete after {deadline:g} s")
+                start = time.perf_counter()
+                state.add_to_round(d[a:b])
+                spent += time.perf_counter() - start
+            words[ADDED + self.rank] = reached
+        return spent
+
+    def _meet(self, mine: int, deadline: float) -> None:
+        """Wait until round `mine` is over; whoever sees that all living have arrived ends it."""
+        words = self.words
+
+        def over() -> bool:
+            if words[ROUND] != mine:
+                return True
+            with self.control.changing():
+                if words[ROUND] == mine and self.control.all_arrived():
+                    if words[APPLIED]:
+                        self._absorb_sum()
+                    words[APPLIED] = 0
+                    words[ROUND] += 1
+            return words[ROUND] != mine
+
+        self._wait(over, deadline, lambda: f"round {mine} is not complete after {deadline:g} s")
+
+    def _absorb_sum(self) -> None:
+        """Update the center with the round's sum, stripe by stripe, beside no snapshot.
+
+        Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
+        part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
+        """
+        with self.snapshot_lock.closed():
+            for s in range(self.words[ABSORBED], len(self.states)):
+                self.states[s].end_round()
+                self.words[ABSORBED] = s + 1
+            self.words[ABSORBED] = 0
+
+    # waiting ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, done: Callable[[], bool], deadline: float, why: Callable[[], str]) -> None:
+        """Ask again and again until `done`; meanwhile see who has died. Raises after `deadline` seconds."""
+        end = time.monotonic() + deadline
+        while not done():
+            self._mark_the_dead()
+            if time.monotonic() > end:
+                self._too_late(why())
+            time.sleep(POLL)
+
+    def _mark_the_dead(self) -> None:
+        """While waiting for others, look now and then whether they live: a dead worker's life lock is open."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        for rank in self.control.joined():
+            # The incarnation is read before the lock is tried, and marked before it is let go: a new one that enters
+            # in between is not the one that is meant.
+            incarnation = self.words[INCARNATIONS + rank]
+            if rank != self.rank and self.locks.try_take(LIVES + rank):
+                self.control.mark_dead(rank, incarnation)
+                self.locks.release(LIVES + rank)
+
+    def _too_late(self, why: str) -> NoReturn:
+        raise TimeoutError(f"worker {self.rank}: {why}; give attach a longer deadline")

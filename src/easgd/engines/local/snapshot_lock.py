@@ -1,0 +1,66 @@
+"""The gate of a center in shared memory: exchanges pass it together, a snapshot closes it and is alone inside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from easgd.engines.local.control import CLOSING, GATE, TURNSTILE
+from easgd.locks import RecordLocks
+
+POLL = 5e-4
+
+
+class SnapshotLock:
+    """A lock that exchanges share, with a turnstile before it so that a snapshot cannot starve."""
+
+    def __init__(self, locks: RecordLocks, words: memoryview[int]) -> None:
+        self.locks, self.words = locks, words
+
+    def enter(self) -> float:
+        """Go inside to exchange; return the seconds that took. While a snapshot wants it empty, queue up behind it."""
+        if self.words[CLOSING]:
+            with self.locks.hold(TURNSTILE):
+                return self.locks.take(GATE, shared=True)
+        return self.locks.take(GATE, shared=True)
+
+    def leave(self) -> None:
+        """Go outside."""
+        self.locks.release(GATE)
+
+    @contextmanager
+    def closed(self, patience: float | None = None) -> Iterator[bool]:
+        """Keep new exchanges out while the gate empties, then be alone inside; False if it did not within `patience`.
+
+        Whoever is killed in here leaves the word set: exchanges then take one lock more, until the next snapshot.
+        """
+        end = None if patience is None else time.monotonic() + patience
+        with self.locks.threads:
+            if not self._take(TURNSTILE, end):
+                yield False
+                return
+            try:
+                self.words[CLOSING] = 1
+                if not self._take(GATE, end):
+                    yield False
+                    return
+                try:
+                    self.words[CLOSING] = 0
+                    yield True
+                finally:
+                    self.locks.release(GATE)
+            finally:
+                self.words[CLOSING] = 0
+                self.locks.release(TURNSTILE)
+
+    def _take(self, byte: int, end: float | None) -> bool:
+        """Take a lock, if there is an end only before it."""
+        if end is None:
+            self.locks.take(byte)
+            return True
+        while not self.locks.try_take(byte):
+            if time.monotonic() > end:
+                return False
+            time.sleep(POLL)
+        return True

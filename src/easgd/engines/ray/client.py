@@ -1,0 +1,246 @@
+"""A worker's access to a center that lives in other processes, cut into shards: one round trip per exchange.
+
+When a shard does not answer for a while the exchange is left open, training goes on, and the next exchange takes it up
+first.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from safetensors.torch import save as pack_tensors
+from torch import Tensor
+
+from easgd.center.client import JoinRequest
+from easgd.center.state import accepts
+from easgd.compress import Codec, DeltaCodec, ErrorFeedback, Float32
+from easgd.engines.ray import actor_link
+from easgd.engines.ray.actor_link import CoordinatorProxy
+from easgd.engines.ray.messages import Kind, Reply, Status
+from easgd.engines.ray.transport import PendingRequest, Transport
+from easgd.errors import CenterLostError, UnreachableError
+
+RETRY_SECONDS = 6.0
+SNAPSHOT_SECONDS = 60.0
+PAUSE = 0.02
+
+
+class RayCenterClient:
+    """One worker's access to its center; a `CenterClient`. `connect` makes it."""
+
+    def __init__(
+        self, coordinator: CoordinatorProxy, shards: list[Any], transport: Transport, request: JoinRequest
+    ) -> None:
+        self.center, self.incarnation, self.shards = request.center, request.incarnation, shards
+        self.coordinator, self.transport, self.method = coordinator, transport, request.method
+        self.layout, self.codec = request.layout, Codec.named(request.compression)
+        self.rank, self.launched = request.rank, request.launched
+        self.wait_seconds = 0.0
+        self.update_sqnorm: float | None = None
+        self.moves_in_place = False
+        n = self.layout.size
+        self._plain = isinstance(self.codec, Float32)
+        # Two, in turn: a method may keep the last answer until the next has come whole.
+        self._answers = [torch.empty(n), torch.empty(n)]
+        self._staging = None if self._plain else torch.empty(n, dtype=torch.float32).view(torch.uint8)
+        self._error_feedback = [] if self._plain else [ErrorFeedback(self.codec, b - a) for a, b in transport.bounds]
+        self._delta_codecs: list[DeltaCodec | None] = [None] * len(transport.bounds)
+        self._sequence = -1
+        self._unanswered: PendingRequest | None = None
+
+    @property
+    def living(self) -> int:
+        """How many workers were in the run at the last answer."""
+        return self.transport.living
+
+    @property
+    def version(self) -> int:
+        """The first shard's clock at the last answer."""
+        return self.transport.version
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of messages and answers since it was set to zero."""
+        return self.transport.bytes_sent
+
+    @bytes_sent.setter
+    def bytes_sent(self, value: int) -> None:
+        self.transport.bytes_sent = value
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """Roll-backs, to be written down."""
+        return self.transport.events
+
+    # membership ------------------------------------------------------------------------------------------------
+
+    def join(self, incarnation: int) -> Tensor:
+        """Enter the run; return the center's value to start from."""
+        x = self.snapshot()["x"]
+        living: int = self.coordinator.join(self.center, self.rank, self.incarnation)
+        if not living:
+            raise CenterLostError(f"worker {self.rank}: a later incarnation has taken its place in the run")
+        self.transport.living = living
+        return x
+
+    def gather(self, seconds: float) -> int:
+        """Wait until all launched workers have come; return how many have not."""
+        missing, self.transport.living = self.coordinator.gather(
+            self.center, self.launched, seconds, seconds=seconds + 10
+        )
+        return int(missing)
+
+    def begin(self, elapsed: float) -> float:
+        """Return when training began. Machines share the time of day, as well as it is kept, and no other clock."""
+        began: float = self.coordinator.begin_training(self.center, elapsed)
+        return time.monotonic() - (time.time() - began)
+
+    def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
+        """Keep the rest of the model at the run's coordinator."""
+        tensors = {name: value.contiguous() for name, value in rest.items()}
+        packed = pack_tensors(tensors) if tensors else b""
+        self.coordinator.leave_behind(self.center, packed, aliases, seconds=10.0)
+
+    def leave(self) -> None:
+        """Leave the run."""
+        self.transport.close()
+        self.coordinator.leave(self.center, self.rank, self.incarnation, seconds=10.0)
+
+    # exchanging ------------------------------------------------------------------------------------------------
+
+    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+        """Apply one message and answer it, on all shards at once. None: it was not finite."""
+        late = self._resolve(RETRY_SECONDS)
+        if late is not None and late[1] is not None and message is not None:
+            if self.method.answers_with == "difference":
+                return late[1]  # of the exchange that could not be delivered then: the spring has been felt
+            assert late[0].message is not None
+            message = message - late[0].message  # the center has that part of the change already
+        if message is not None and not accepts(message, scale):
+            return None
+        kind = Kind.PULL if message is None else Kind.EXCHANGE
+        return self._send(kind, message, scale, RETRY_SECONDS)
+
+    def push(self, message: Tensor, scale: float) -> bool:
+        """Apply one message that wants no answer."""
+        self._resolve(RETRY_SECONDS)
+        if not accepts(message, scale):
+            return False
+        self._send(Kind.PUSH, message, scale, RETRY_SECONDS)
+        return True
+
+    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+        """Not possible here: x̃ is in other processes."""
+        raise NotImplementedError("a center on a cluster cannot be moved in place")
+
+    def begin_average(self) -> None:
+        """Begin the time average anew on every shard."""
+        self._resolve(RETRY_SECONDS)
+        self._send(Kind.BEGIN_AVERAGE, None, 1.0, RETRY_SECONDS)
+
+    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+        """One synchronous round: the shards answer when all who live have sent."""
+        sound = message is None or accepts(message, scale)
+        start = time.perf_counter()
+        try:
+            answer = self._send(Kind.TOGETHER if message is not None and sound else Kind.MEET, message, scale, deadline)
+        except UnreachableError as error:
+            raise TimeoutError(f"{error}: the round is not complete; give attach a longer deadline") from error
+        self.wait_seconds += time.perf_counter() - start
+        return answer if sound else None
+
+    def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float) -> Tensor | None:
+        self._sequence += 1
+        payloads: list[Tensor | None] = [None] * len(self.transport.bounds)
+        if message is not None and kind != Kind.MEET:
+            for k, (a, b) in enumerate(self.transport.bounds):
+                part = message[a:b]
+                payloads[k] = self.codec.encode(part) if self._plain else self._error_feedback[k].encode(part)
+        return self._deliver(PendingRequest(kind, self._sequence, scale, message, payloads), seconds)
+
+    def _resolve(self, seconds: float) -> tuple[PendingRequest, Tensor | None] | None:
+        """Bring what was left open to its end first."""
+        if (pending := self._unanswered) is None:
+            return None
+        answer = self._deliver(pending, seconds)
+        self.events.append(("reached", f"the center answers again; exchange {pending.sequence} is made up for"))
+        return pending, answer if pending.kind == Kind.EXCHANGE else None
+
+    def _deliver(self, pending: PendingRequest, seconds: float) -> Tensor | None:
+        self._unanswered = pending
+        answer = self._answers[0]
+        cuts = [answer[a:b] for a, b in self.transport.bounds]
+        if self._staging is None:
+            into = [cut.view(torch.uint8) for cut in cuts]
+        else:
+            into = [self._staging[4 * a : 4 * b] for a, b in self.transport.bounds]
+        try:
+            replies = self.transport.deliver(pending, into, seconds)
+        except UnreachableError:
+            # It waits for better times in memory of its own: the worker will use the message's again.
+            pending.message = None if pending.message is None else pending.message.clone()
+            pending.payloads = [None if payload is None else payload.clone() for payload in pending.payloads]
+            raise
+        self._unanswered = None
+        self.wait_seconds += self.transport.waited
+        self.transport.waited = 0.0
+        if any(reply.status == Status.REFUSED for reply, _ in replies):
+            return None
+        if pending.kind in (Kind.PUSH, Kind.BEGIN_AVERAGE):
+            return None
+        for k, (reply, size) in enumerate(replies):
+            self._unpack(k, reply, into[k][:size], cuts[k])
+        elastic = pending.kind == Kind.EXCHANGE and self.method.answers_with == "difference"
+        self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies) if elastic else None
+        lost = any(reply.status == Status.LOST for reply, _ in replies)
+        if lost and self.method.answers_with == "center":
+            return self._send(Kind.PULL, None, 1.0, seconds)
+        self._answers.reverse()
+        return answer
+
+    def _unpack(self, k: int, reply: Reply, packed: Tensor, out: Tensor) -> None:
+        if reply.status == Status.LOST:
+            out.zero_()  # a difference that nobody knows any more; an answer x̃ is asked for again
+        elif reply.status == Status.PLAIN:
+            out.copy_(packed.view(torch.float32))
+            self._delta_codecs[k] = DeltaCodec(self.codec, out)
+        elif not self._plain:
+            memory = self._delta_codecs[k]
+            if self.method.answers_with == "center" and memory is not None:
+                out.copy_(memory.decode(packed))
+            else:
+                out.copy_(self.codec.decode(packed, out.numel()))
+
+    # reading ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of all the center's vectors between two exchanges; repeated while a shard is restarted."""
+        end = time.monotonic() + SNAPSHOT_SECONDS
+        while True:
+            try:
+                return actor_link.joint(actor_link.snapshot(self.shards, self.center))
+            except UnreachableError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(PAUSE)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is evaluated, z where there is one, else x̃, as named tensors."""
+        slots = self.snapshot()
+        return self.layout.split(slots.get("average", slots["x"]))
+
+    # turns -----------------------------------------------------------------------------------------------------
+
+    def wait_turn(self, deadline: float) -> None:
+        """Round-robin: wait until it is this rank's turn."""
+        end = time.monotonic() + deadline
+        while (holder := self.coordinator.wait_turn(self.center, self.rank)) != self.rank:
+            if time.monotonic() > end:
+                waits = f"worker {self.rank}: no turn within {deadline:g} s, worker {holder} holds it"
+                raise TimeoutError(f"{waits}; give attach a longer deadline")
+
+    def pass_turn(self) -> None:
+        """Round-robin: let the next worker act."""
+        self.coordinator.pass_turn(self.center, self.rank)

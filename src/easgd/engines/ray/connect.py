@@ -1,0 +1,103 @@
+"""How a worker finds the center of a run on a Ray cluster: through the coordinator, which knows the shards."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError
+
+from easgd.center.client import JoinRequest
+from easgd.center.layout import Layout, check_saved, refuse_misfit
+from easgd.compress import Codec
+from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, numpy_of
+from easgd.engines.ray.client import RayCenterClient
+from easgd.engines.ray.messages import LinkError, ShardLink
+from easgd.engines.ray.sockets import SocketLink
+from easgd.engines.ray.transport import Transport
+from easgd.errors import UnreachableError
+
+POLL = 0.02
+OPEN_SECONDS = 60.0
+LINK_SECONDS = 10.0
+
+
+def connect(address: str, request: JoinRequest) -> RayCenterClient:
+    """Find the run `address`, open its center or check that this worker fits it; `RayCenterClient.join` enters."""
+    coordinator = CoordinatorProxy(address)
+    opened = open_center(coordinator, request)
+    events: list[tuple[str, str]] = []
+
+    def open_link(k: int) -> ShardLink:
+        return link_to(opened["shards"][k], k, opened["secret"], events)
+
+    transport = Transport(request.center, request.rank, request.incarnation, opened["bounds"], open_link, events)
+    return RayCenterClient(coordinator, opened["shards"], transport, request)
+
+
+def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str, Any]:
+    """Bring the model; whoever is first brings the start value, or a saved center to go on from."""
+    header = {
+        "layout": request.layout.as_json(),
+        "size": request.layout.size,
+        "method": repr(request.method),
+        "compression": Codec.named(request.compression).name,
+    }
+    end = time.monotonic() + OPEN_SECONDS
+    while True:
+        answer: dict[str, Any] = coordinator.open(request.center, request.rank, request.incarnation, header)
+        check_header(header, answer["header"])
+        if answer["opened"]:
+            return answer
+        if answer["upload"]:
+            upload(request, answer["shards"], answer["bounds"])
+            coordinator.opened(request.center, request.method)
+        elif time.monotonic() > end:
+            raise UnreachableError(f"worker {request.rank}: nobody has opened the center within {OPEN_SECONDS:g} s")
+        else:
+            time.sleep(POLL)
+
+
+def upload(request: JoinRequest, shards: list[Any], bounds: list[tuple[int, int]]) -> None:
+    """Give every shard its part of the start value, or of the saved center."""
+    slots, version, averaged_from = request.method.center_slots(request.start.to(torch.float32)), 0, 0
+    if (saved := request.saved) is not None:
+        check_saved(saved, slots)
+        slots, version, averaged_from = saved["slots"], saved["version"], saved.get("averaged_from", 0)
+    calls = [
+        shard.open.remote(
+            request.center, request.method, request.compression, numpy_of({n: v[a:b] for n, v in slots.items()}),
+            version, averaged_from,
+        )
+        for shard, (a, b) in zip(shards, bounds, strict=True)
+    ]  # fmt: skip
+    try:
+        ray.get(calls, timeout=OPEN_SECONDS)
+    except RayError as error:
+        raise UnreachableError(f"the center could not be opened ({type(error).__name__})") from error
+
+
+def link_to(shard: Any, k: int, secret: bytes, events: list[tuple[str, str]]) -> ShardLink:
+    """Return a way to shard k: a socket of its own where one can be had, else Ray's calls."""
+    if not secret:
+        return ActorLink(shard)
+    try:
+        address = ray.get(shard.address.remote(secret), timeout=LINK_SECONDS)
+    except RayError as error:
+        raise LinkError(f"it is being restarted ({type(error).__name__})") from error
+    try:
+        return SocketLink(tuple(address), secret)
+    except LinkError as error:
+        events.append(("fallback", f"shard {k} by Ray's own calls: {error}"))
+        return ActorLink(shard)
+
+
+def check_header(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Refuse a worker whose model, method or compression is not the run's, and list the difference."""
+    problems = Layout.from_json(mine["layout"]).differences(Layout.from_json(theirs["layout"]))
+    for what in ("method", "compression"):
+        if mine[what] != theirs[what]:
+            problems.append(f"the {what} is {mine[what]} here, {theirs[what]} in the run")
+    refuse_misfit(problems)

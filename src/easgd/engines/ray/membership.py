@@ -1,0 +1,103 @@
+"""Who is in a run on a cluster: incarnations, turns, and what a worker must bring to fit.
+
+One membership per center. It is small and plain: the launcher keeps a copy of it, from which it can be made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+ABSENT, JOINED, LEFT, DEAD = "absent", "joined", "left", "dead"
+LEAST_SHARD = 65_536  # elements; below, one message more costs more than it frees
+
+
+def bounds_for(size: int, shards: int) -> list[tuple[int, int]]:
+    """Cut a vector into at most `shards` contiguous stretches of about equal length."""
+    used = max(1, min(shards, size // LEAST_SHARD))
+    # Multiples of 1024 keep blocks of the int8 codec, and cache lines, whole.
+    edges = [round(size * k / used / 1024) * 1024 for k in range(used)] + [size]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+
+
+class Membership:
+    """The members of one center."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.header: dict[str, Any] | None = None
+        self.bounds: list[tuple[int, int]] = []
+        self.opened = False
+        self.uploader: tuple[int, int] | None = None
+        self.states: dict[int, str] = {}
+        self.incarnations: dict[int, int] = {}
+        self.dead: dict[int, int] = {}
+        self.serial = 0  # counts changes: a shard that has heard of a later one ignores an earlier
+        self.turn = 0
+        self.began: float | None = None
+        self.rest: bytes | None = None
+        self.aliases: dict[str, str] = {}
+
+    def open(self, rank: int, incarnation: int, header: dict[str, Any]) -> bool:
+        """A worker brings its model; return whether it is the one to bring the start value too."""
+        if self.header is None:
+            self.header = header
+            self.bounds = bounds_for(header["size"], self.shards)
+        if not self.opened and self.uploader is None:
+            self.uploader = (rank, incarnation)
+        return not self.opened and self.uploader == (rank, incarnation)
+
+    def join(self, rank: int, incarnation: int) -> bool:
+        """A worker enters; False if it is known to be dead."""
+        if self.dead.get(rank, -1) >= incarnation:
+            return False
+        self.states[rank], self.incarnations[rank] = JOINED, incarnation
+        if incarnation:
+            self.dead[rank] = max(self.dead.get(rank, -1), incarnation - 1)
+        return True
+
+    def leave(self, rank: int, incarnation: int) -> bool:
+        """A worker leaves politely; return whether that changes anything."""
+        return self._end(rank, incarnation, LEFT)
+
+    def mark_dead(self, rank: int, incarnation: int) -> bool:
+        """A worker has died; return whether that changes anything."""
+        self.dead[rank] = max(self.dead.get(rank, -1), incarnation)
+        if self.uploader == (rank, incarnation) and not self.opened:
+            self.uploader = None  # the next to ask brings the start value
+        if self.states.get(rank, ABSENT) == ABSENT:
+            self.states[rank] = DEAD  # nobody need wait for it
+        return self._end(rank, incarnation, DEAD)
+
+    def _end(self, rank: int, incarnation: int, state: str) -> bool:
+        if self.states.get(rank) != JOINED or self.incarnations.get(rank) != incarnation:
+            return False
+        self.states[rank] = state
+        return True
+
+    def members(self) -> list[int]:
+        """The ranks that are in the run."""
+        return sorted(rank for rank, state in self.states.items() if state == JOINED)
+
+    def missing(self, launched: int) -> int:
+        """How many of the launched ranks have not come yet."""
+        return sum(self.states.get(rank, ABSENT) == ABSENT for rank in range(launched))
+
+    def holder(self) -> int:
+        """Whose turn it is, round-robin; ranks that have left or died are passed over."""
+        members = self.members()
+        ring = max(members, default=0) + 1
+        while members and self.turn % ring not in members:
+            self.turn += 1
+        return self.turn % ring
+
+    def dump(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return dict(vars(self))
+
+    @staticmethod
+    def load(data: dict[str, Any]) -> Membership:
+        """The membership that `dump` gave."""
+        membership = Membership(data["shards"])
+        vars(membership).update(data)
+        return membership

@@ -1,0 +1,63 @@
+"""What a run on a cluster needs before its workers: a plan, a coordinator, and the center's shards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from easgd.engines.ray.cluster import Cluster, encrypted
+from easgd.engines.ray.coordinator import Coordinator
+from easgd.engines.ray.settings import Settings
+from easgd.engines.ray.shard_actor import ShardActor
+
+MOST_SHARDS = 8
+
+
+def plan_of(
+    run: str, out: Path, workers: int, schedule: str | None, settings: Settings, started: float, elapsed: float
+) -> dict[str, Any]:
+    """What every seat, and a late joiner's launcher, must know."""
+    ours = {k: v for k, v in os.environ.items() if k.startswith("EASGD_") and k not in ("EASGD_RUN", "EASGD_OUT")}
+    return {
+        "run": run,
+        "workers": workers,
+        "out": str(out),
+        "schedule": schedule,
+        "compression": settings.compression,
+        "started": started,
+        "elapsed": elapsed,
+        "environment": ours,
+        "path": [path for path in sys.path if path],
+        "cwd": os.getcwd(),
+        "secret": secrets.token_bytes(32) if settings.sockets and not encrypted() else b"",
+    }
+
+
+def place(run: str, cluster: Cluster, workers: int, settings: Settings) -> tuple[Any, list[Any]]:
+    """Make the coordinator and the shards, the shards on as many machines as there are."""
+    nodes = cluster.nodes()
+    count = settings.shards or min(len(nodes), MOST_SHARDS)
+    coordinator = _actor(run, Coordinator, "coordinator", nodes[0], settings, max_concurrency=1000).remote()
+    # One thread for every worker that may wait in it, and some for snapshots.
+    threads = 2 * workers + 16
+    shard_actors = [
+        _actor(run, ShardActor, f"shard-{k}", nodes[k % len(nodes)], settings, max_concurrency=threads).remote()
+        for k in range(count)
+    ]
+    return coordinator, shard_actors
+
+
+def _actor(run: str, kind: type, name: str, node: dict[str, Any], settings: Settings, max_concurrency: int) -> Any:
+    # On the given node while it lives, elsewhere when it does not. Ray overlooks the wish of an actor that asks for
+    # nothing at all: so it asks for one byte.
+    wish = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    return ray.remote(kind).options(
+        name=name, namespace=run, num_cpus=0, memory=1, max_restarts=settings.center_restarts,
+        max_concurrency=max_concurrency, scheduling_strategy=wish,
+    )  # fmt: skip

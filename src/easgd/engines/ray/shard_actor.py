@@ -1,0 +1,88 @@
+"""The actor that holds one shard of every center of a run (most have one)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+
+from easgd.engines.ray.actor_link import numpy_of, tensors_of
+from easgd.engines.ray.messages import Reply, Request, Status
+from easgd.engines.ray.shard import Shard
+from easgd.engines.ray.sockets import SocketServer
+
+Head = tuple[Any, ...]
+
+
+class ShardActor:
+    """The actor. Its methods run on several threads: a synchronous round is a meeting of them."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self.shards: dict[str, Shard] = {}
+        self.server: SocketServer | None = None
+
+    def pid(self) -> int:
+        """For whoever watches it."""
+        return os.getpid()
+
+    def address(self, secret: bytes) -> tuple[str, int]:
+        """Where this process listens for workers that know the secret, on the address that Ray uses."""
+        if self.server is None:
+            self.server = SocketServer(ray.util.get_node_ip_address(), secret, self._serve, self._expected)
+        return self.server.address
+
+    def _serve(self, request: Request, message: torch.Tensor | None) -> tuple[Reply, torch.Tensor | None]:
+        shard = self.shards.get(request.center)
+        return (Reply(Status.BLANK), None) if shard is None else shard.exchange(request, message)
+
+    def _expected(self, center: str) -> int | None:
+        shard = self.shards.get(center)
+        return None if shard is None else shard.codec.bytes(shard.size)
+
+    def versions(self) -> dict[str, int]:
+        """The centers it has; none after a restart."""
+        return {center: shard.version for center, shard in self.shards.items()}
+
+    def open(
+        self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray], version: int,
+        averaged_from: int = 0,
+    ) -> None:  # fmt: skip
+        """Begin with these vectors."""
+        if center not in self.shards:
+            self.shards[center] = Shard(method, codec, tensors_of(slots), version, averaged_from)
+
+    def restore(
+        self, center: str, method: Any, codec: str, state: dict[str, Any], serial: int, members: list[int],
+        dead: dict[int, int],
+    ) -> None:  # fmt: skip
+        """Begin with a saved state, as a new epoch."""
+        slots = tensors_of(state["slots"])
+        shard = Shard(method, codec, slots)
+        shard.load({**state, "slots": slots})
+        shard.enroll(serial, members, dead)
+        self.shards[center] = shard
+
+    def enroll(self, center: str, serial: int, members: list[int], dead: dict[int, int]) -> bool:
+        """Hear who lives; False if this shard has no value yet, and must be told again."""
+        if center in self.shards:
+            self.shards[center].enroll(serial, members, dead)
+        return center in self.shards
+
+    def exchange(self, head: Head, payload: np.ndarray | None) -> tuple[Head, np.ndarray | None]:
+        """Serve one request that came through Ray: what it hands out is read-only, so the message is copied."""
+        message = None if payload is None else torch.from_numpy(payload.copy())
+        reply, answer = self._serve(Request(*head), message)
+        return tuple(reply), None if answer is None else answer.numpy()
+
+    def hold(self, center: str) -> dict[int, tuple[int, int]]:
+        """First half of a snapshot."""
+        return self.shards[center].hold()
+
+    def take(self, center: str, target: dict[int, tuple[int, int]] | None) -> dict[str, Any]:
+        """Second half of a snapshot."""
+        state = self.shards[center].take(target)
+        return {**state, "slots": numpy_of(state["slots"])}

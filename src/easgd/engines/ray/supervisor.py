@@ -1,0 +1,219 @@
+"""Keeps a run's center: saves it at intervals, and gives it back to a shard, or a coordinator, that Ray had to restart.
+
+The launcher's own folder is the one place where a run is saved: no other machine's disk is needed.
+
+    <out>/state.safetensors            all shards at one moment, with what a worker must bring to fit
+    <out>/state.previous.safetensors   the one before
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError
+from safetensors.torch import load as unpack_tensors
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.center.layout import Layout
+from easgd.engines.ray import actor_link
+from easgd.engines.ray.actor_link import numpy_of, tensors_of
+from easgd.engines.ray.membership import JOINED
+from easgd.errors import SettingError, UnreachableError
+from easgd.launch.event_log import EventLog
+from easgd.launch.output import say
+
+TURN = 0.25
+CALL_SECONDS = 10.0
+STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
+
+
+class RayCenterReader:
+    """The center as the process that started the run sees it; what `easgd.launch.observer.CenterView` wants."""
+
+    def __init__(self, supervisor: Supervisor, center: str = "center") -> None:
+        self.supervisor, self.center = supervisor, center
+        self.version = 0
+
+    def joined(self) -> list[int]:
+        """The ranks that are in the run now."""
+        return members(self.supervisor.opened().get(self.center, {"states": {}}))
+
+    def snapshot(self) -> dict[str, Tensor] | None:
+        """All vectors at one moment; None before the first worker came, and while a shard is being restarted."""
+        membership = self.supervisor.opened().get(self.center)
+        if membership is None:
+            return None
+        try:
+            states = actor_link.snapshot(
+                self.supervisor.shard_actors[: len(membership["bounds"])], self.center, seconds=20.0
+            )
+        except UnreachableError:
+            return None
+        self.version = states[0]["version"]
+        return actor_link.joint(states)
+
+    def named(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is measured, z where there is one, else x̃, under the model's names."""
+        layout = Layout.from_json(self.supervisor.opened()[self.center]["header"]["layout"])
+        return layout.split(slots.get("average", slots["x"]))
+
+
+def joint(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The vectors of all shards, end to end."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def members(membership: dict[str, Any]) -> list[int]:
+    """The ranks that are in the run, of a membership as plain data."""
+    return sorted(rank for rank, what in membership["states"].items() if what == JOINED)
+
+
+class Supervisor:
+    """Watches the coordinator and the shards on a thread of its own."""
+
+    def __init__(
+        self, coordinator: Any, shard_actors: list[Any], out: Path, event_log: EventLog, interval: float
+    ) -> None:
+        self.coordinator, self.shard_actors, self.out, self.event_log, self.interval = (
+            coordinator,
+            shard_actors,
+            out,
+            event_log,
+            interval,
+        )
+        self.copy: dict[str, Any] | None = None
+        self.methods: dict[str, Any] = {}
+        self._saved: dict[str, float] = {}
+        self._answered: dict[tuple[str, int], float] = {}  # when a shard was last seen with its value
+        self._ended = threading.Event()
+        self._warned: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="easgd-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Observer no more."""
+        self._ended.set()
+        self._thread.join(60.0)
+
+    def _work(self) -> None:
+        while not self._ended.wait(TURN):
+            try:
+                self.turn()
+            except (RayError, UnreachableError):
+                continue  # something is being restarted: look again
+            except Exception as error:
+                self._warn(f"the center is not being kept: {type(error).__name__}: {error}")
+
+    def turn(self) -> None:
+        """Look after the coordinator, then after each shard, then save what is due."""
+        self._look_after_coordinator()
+        for center, membership in self.opened().items():
+            if center not in self.methods:
+                self.methods[center] = ray.get(self.coordinator.method.remote(center), timeout=CALL_SECONDS)
+            self._look_after_shards(center, membership)
+        due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > self.interval]
+        if due:
+            self.save()
+
+    def opened(self) -> dict[str, dict[str, Any]]:
+        """The centers that have a value, as the coordinator knew them last."""
+        memberships = {} if self.copy is None else self.copy["memberships"]
+        return {center: membership for center, membership in memberships.items() if membership["opened"]}
+
+    def _look_after_coordinator(self) -> None:
+        copy = ray.get(self.coordinator.dump.remote(), timeout=CALL_SECONDS)
+        if copy is not None:
+            self.copy = copy
+        elif self.copy is not None:
+            ray.get(self.coordinator.restore.remote(self.copy, self.shard_actors, self.methods), timeout=CALL_SECONDS)
+            self._tell("the coordinator was restarted and has its list of members back")
+
+    def _look_after_shards(self, center: str, membership: dict[str, Any]) -> None:
+        for k in range(len(membership["bounds"])):
+            if center in ray.get(self.shard_actors[k].versions.remote(), timeout=CALL_SECONDS):
+                self._answered[center, k] = time.monotonic()
+                continue
+            if center not in self._saved:
+                continue
+            saved = self.load()["centers"][center]
+            state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
+            codec, method = membership["header"]["compression"], self.methods[center]
+            call = self.shard_actors[k].restore.remote(
+                center, method, codec, state, membership["serial"], members(membership), membership["dead"]
+            )
+            ray.get(call, timeout=60.0)
+            lost = max(0.0, self._answered.get((center, k), self._saved[center]) + TURN - self._saved[center])
+            self._tell(f"shard {k} was restarted from version {state['version']}; at most {lost:.1f} s of it are lost")
+
+    def save(self) -> None:
+        """Save all centers as they are at one moment each."""
+        centers = {}
+        for center, membership in self.opened().items():
+            states = actor_link.snapshot(self.shard_actors[: len(membership["bounds"])], center)
+            shards = [{**state, "slots": tensors_of(state["slots"])} for state in states]
+            centers[center] = {"header": membership["header"], "bounds": membership["bounds"], "shards": shards}
+        now = time.monotonic()
+        path = self.out / STATE
+        try:
+            if path.exists():
+                os.replace(path, self.out / PREVIOUS)
+            checkpoint.save(path, {"centers": centers})
+        except OSError as error:
+            self._warn(f"the center could not be saved in {path}: {error}")
+            return
+        self._saved.update(dict.fromkeys(centers, now))
+
+    def load(self) -> dict[str, Any]:
+        """The last state that is whole."""
+        try:
+            return checkpoint.load(self.out / STATE)
+        except SettingError:
+            return checkpoint.load(self.out / PREVIOUS)
+
+    def final(self, center: str = "center") -> dict[str, Tensor] | None:
+        """The center as named tensors: as it is now, or, if a shard is gone for good, as it was saved last."""
+        membership = self.opened().get(center)
+        if membership is None:
+            return None
+        onlooker = RayCenterReader(self, center)
+        slots = onlooker.snapshot()
+        if slots is None:
+            if center not in self._saved:
+                return None
+            age = time.monotonic() - self._saved[center]
+            say(f"warning: a shard of the center is gone; what is left is the checkpoint of {age:.0f} s ago")
+            slots = joint([shard["slots"] for shard in self.load()["centers"][center]["shards"]])
+        values = onlooker.named(slots)
+        rest = unpack_tensors(membership["rest"]) if membership["rest"] else {}
+        return {**rest, **{alias: values[name].clone() for alias, name in membership["aliases"].items()}, **values}
+
+    def _tell(self, what: str) -> None:
+        self.event_log.write("restored", None, what)
+        say(what)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            say(f"warning: {what}")
+
+
+def saved_center(folder: str | os.PathLike[str], center: str = "center") -> dict[str, Any]:
+    """The center that a run has saved in its folder, as `easgd.attach(…, saved=…)` takes it to go on from there."""
+    try:
+        state = checkpoint.load(Path(folder) / STATE)
+    except SettingError:
+        if not (Path(folder) / PREVIOUS).exists():
+            raise
+        state = checkpoint.load(Path(folder) / PREVIOUS)
+    shards = state["centers"][center]["shards"]
+    return {"slots": joint([shard["slots"] for shard in shards]), "version": shards[0]["version"]}

@@ -1,0 +1,205 @@
+"""The actor in which one worker trains: the user's script or function runs on its main thread.
+
+A background thread carries what it prints, and its records where the launcher's folder is not on this machine, to the
+run's coordinator, and hears from there whether to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from easgd.engines.local.child import run_module, run_script, show
+from easgd.errors import SettingError
+from easgd.kernels.allocator import keep_freed_memory
+from easgd.worker.context import TORCHRUN
+
+BEAT_SECONDS = 0.15
+Parcels = list[tuple[str, bytes]]
+
+
+class OutputSender:
+    """Carries output and records to the coordinator."""
+
+    def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None) -> None:
+        self.coordinator, self.rank, self.incarnation, self.records = coordinator, rank, incarnation, records
+        self._output: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._read: dict[Path, int] = {}
+        self._ended = threading.Event()
+        self._interrupted = False
+        self._readers = [self._take_over(1, "out"), self._take_over(2, "err")]
+        self._thread = threading.Thread(target=self._work, name="easgd-courier", daemon=True)
+        self._thread.start()
+
+    def _take_over(self, descriptor: int, name: str) -> threading.Thread:
+        """Let what is written to stdout or stderr, by whatever part of the process, come here."""
+        source, target = os.pipe()
+        os.dup2(target, descriptor)
+        os.close(target)
+
+        def read() -> None:
+            while data := os.read(source, 1 << 16):
+                self._output.put((f"{name}-{self.rank}", data))
+
+        thread = threading.Thread(target=read, name=f"easgd-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            self._beat()
+
+    def _beat(self) -> None:
+        parcels: Parcels = []
+        with contextlib.suppress(queue.Empty):
+            while len(parcels) < 64:
+                parcels.append(self._output.get_nowait())
+        parcels += self._new_records()
+        try:
+            stop = ray.get(self.coordinator.beat.remote(self.rank, self.incarnation, parcels), timeout=30.0)
+        except RayError:
+            for parcel in parcels:  # the coordinator is being restarted: bring it the next time
+                self._output.put(parcel)
+            return
+        if stop and not self._interrupted:
+            self._interrupted = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def _new_records(self) -> Parcels:
+        """Whole lines that were added to this worker's files since the last time."""
+        out: Parcels = []
+        for path in sorted(self.records.glob("*.jsonl")) if self.records is not None else []:
+            with open(path, "rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read()
+            data = data[: data.rfind(b"\n") + 1]
+            if data:
+                self._read[path] = self._read.get(path, 0) + len(data)
+                out.append((path.name, data))
+        return out
+
+    def close(self) -> None:
+        """Bring the rest."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(0.05)  # what was written last is on its way through the pipe
+        self._interrupted = True
+        self._ended.set()
+        self._thread.join(60.0)
+        while True:
+            self._beat()
+            if self._output.empty():
+                return
+
+
+class WorkerActor:
+    """The actor. `plan` says what the launcher decided for all workers; nothing heavy is imported before it is used."""
+
+    def __init__(self, coordinator: Any, plan: dict[str, Any], rank: int, incarnation: int) -> None:
+        self.coordinator, self.plan, self.rank, self.incarnation = coordinator, plan, rank, incarnation
+        sys.path[:0] = [path for path in plan["path"] if path not in sys.path]
+        with contextlib.suppress(OSError):
+            os.chdir(plan["cwd"])
+        out = Path(plan["out"])
+        self.scratch: Path | None = None
+        # The launcher's own folder, if it is on this machine: a mark in it tells it from another of the same name.
+        if os.environ.get("EASGD_RAY_SCRATCH") or not (out / f".{plan['run']}").exists():
+            self.scratch = out = Path(tempfile.mkdtemp(prefix=f"easgd-{plan['run']}-{rank}-"))
+        self.out = out
+        os.environ.update({name: str(value) for name, value in self._environment().items()})
+        for name in (*TORCHRUN, *(("EASGD_SCHEDULE",) if plan["schedule"] is None else ())):
+            os.environ.pop(name, None)
+
+    def _environment(self) -> dict[str, object]:
+        plan = self.plan
+        own: dict[str, object] = {
+            **plan["environment"],
+            "EASGD_RUN": f"ray:{plan['run']}",
+            "EASGD_RANK": self.rank,
+            "EASGD_WORKERS": max(plan["workers"], self.rank + 1),
+            "EASGD_INCARNATION": self.incarnation,
+            "EASGD_OUT": self.out,
+            # Clocks of different machines agree in the time of day, at best; the monotonic ones do not at all.
+            "EASGD_ORIGIN": time.monotonic() - (time.time() - plan["started"]),
+            "EASGD_ELAPSED": plan["elapsed"],
+            "EASGD_NODE": f"{socket.gethostname()}/{ray.util.get_node_ip_address()}",
+        }
+        for name in ("schedule", "compression"):
+            if plan[name] is not None:
+                own[f"EASGD_{name.upper()}"] = plan[name]
+        return own
+
+    def run(self, kind: str, *target: Any) -> int:
+        """Run the target to its end; return its exit code."""
+        keep_freed_memory()
+        relay = OutputSender(self.coordinator, self.rank, self.incarnation, self.scratch)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        try:
+            return self._guarded(kind, target)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            relay.close()
+            if self.scratch is not None and not list(self.scratch.glob("weights-*")):
+                shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _guarded(self, kind: str, target: tuple[Any, ...]) -> int:
+        code = 0
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                self._call(kind, target)
+            finally:
+                self._leave()
+        except KeyboardInterrupt:
+            code = 128 + signal.SIGINT
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        except SettingError as error:
+            print(f"easgd: error: {error}", file=sys.stderr)
+            code = 2
+        except Exception as error:
+            show(error)
+            code = 1
+        return code
+
+    def _call(self, kind: str, target: tuple[Any, ...]) -> None:
+        if kind == "script":
+            path, source, *args = target
+            run_script(str(self._script(Path(path), source)), *args)
+        elif kind == "module":
+            run_module(*target)
+        else:
+            function, args = target
+            function(*args)
+
+    def _script(self, path: Path, source: bytes) -> Path:
+        """The script itself where this machine has it, else a copy."""
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == source:
+                return path
+        folder = self.scratch or Path(tempfile.mkdtemp(prefix="easgd-script-"))
+        copy = folder / path.name
+        copy.write_bytes(source)
+        return copy
+
+    def _leave(self) -> None:
+        """A process of Ray's lives on when the script ends: what would happen at exit happens now."""
+        if "easgd.worker.worker" in sys.modules:
+            from easgd.worker.worker import close_all
+
+            close_all()

@@ -1,0 +1,25 @@
+"""Packages that only some commands need: imported when they are used, and named with the remedy when they are missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from easgd.errors import SettingError
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Import a module of an optional package, or say in one line what to install.
+
+    Args:
+        module: for instance "ray".
+        extra: the extra of this package that brings it, as in `pip install 'easgd[ray]'`.
+        purpose: what needs it, for instance "the Ray engine".
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise SettingError(
+            f"{purpose} needs {package}, which is not installed; pip install 'easgd[{extra}]'"
+        ) from error

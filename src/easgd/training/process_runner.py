@@ -1,0 +1,239 @@
+"""A training run on real processes: the workers train, this process looks on.
+
+It takes snapshots of the center on a grid of time, has them measured, opens checkpoints, and shows what the records
+say. Workers never wait for an evaluation; for a checkpoint they meet between two steps (`training_worker.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from easgd import checkpoint
+from easgd.engines.run import Result, run
+from easgd.launch.observer import CenterView
+from easgd.training.checkpoints import SUFFIX, Checkpoints
+from easgd.training.config import Config
+from easgd.training.evaluation_grid import Grid
+from easgd.training.evaluator import LAST, leave, measure_waiting, numbers_used, waiting
+from easgd.training.folder import RunFolder, read_lines
+from easgd.training.monitor import Monitor
+from easgd.training.tail import Tail
+from easgd.training.task import Task
+from easgd.training.training_worker import FINAL, STOP, work
+from easgd.training.view import View
+
+MEETING_SECONDS = 2.0
+"""How long a meeting waits for a worker, besides four steps; one that failed is tried again after five times that."""
+
+
+class ProcessRunner:
+    """One run of the engines "local" and "ray"."""
+
+    def __init__(self, config: Config, folder: RunFolder, view: View) -> None:
+        self.config, self.folder, self.view = config, folder, view
+        self.task = Task(config)
+        self.monitor = Monitor()
+        self.checkpoints = Checkpoints(folder.checkpoints)
+        self.tail = Tail(folder.path)
+        self.elapsed: float | None = None
+        self.seconds = 0.0
+        self.stop_requested = False
+        self.result: Result | None = None
+        self.live = config.evaluate == "live" or config.target is not None
+        if config.evaluate == "auto":
+            self.live = self.live or (os.cpu_count() or 1) > (config.workers or 1)
+        self._evaluator: subprocess.Popen[bytes] | None = None
+        self._snapshots = self._seen_rows = 0
+        self.grid, self._point = Grid.of(config, self.task.most_steps), -1
+        self._draft: Path | None = None
+
+    # running ---------------------------------------------------------------------------------------------------
+
+    def load(self) -> bool:
+        """Go on from the newest checkpoint: forget what the files say about the time after it."""
+        parts = self.checkpoints.load()
+        self.elapsed = 0.0 if parts is None else float(parts["progress"]["time"])
+        for path in (self.folder.evaluations_path, *self.folder.path.glob("records-*.jsonl")):
+            forget_after(path, self.elapsed if parts is not None else -1.0)
+        for path in waiting(self.folder):
+            with contextlib.suppress(Exception):
+                if parts is not None and checkpoint.load(path)["facts"]["time"] <= self.elapsed:
+                    continue
+            path.unlink(missing_ok=True)
+        if parts is not None:
+            self.monitor.load_state_dict(parts["progress"]["monitor"])
+            self._point = self.grid.point(self.monitor.time, self.monitor.steps)
+        self.tail.skip()
+        return parts is not None
+
+    def run(self) -> tuple[str, str]:
+        """Train, then measure what is left; return how the run ended and why."""
+        for leftover in (self.folder.path / STOP, self.folder.snapshots / LAST):
+            leftover.unlink(missing_ok=True)
+        self._snapshots = numbers_used(self.folder)
+        self._seen_rows = len(list(read_lines(self.folder.evaluations_path)))
+        if self.live:
+            self._evaluator = start_evaluator(self.folder)
+        began = time.monotonic() - float(self.folder.status.get("seconds") or 0.0)
+        self._next_checkpoint = time.monotonic() + self.config.checkpoint_every
+        self.result = run(
+            work, self.config.workers or 1, self.config.engine, (self.config.as_dict(), str(self.folder.path),
+            self.elapsed is not None), self.config.restarts, self.config.schedule, self.folder.path, self, self.elapsed,
+        )  # fmt: skip
+        self._measure_rest()
+        self.seconds = time.monotonic() - began
+        return self._verdict()
+
+    def _verdict(self) -> tuple[str, str]:
+        assert self.result is not None
+        codes = self.result.exit_codes
+        if all(codes):
+            return ("interrupted", "stopped on request") if self.stop_requested else ("failed", f"all died: {codes}")
+        died = sum(1 for code in codes if code)
+        loss = f"; {died} of {len(codes)} workers died" if died else ""
+        if self.stop_requested:
+            return "interrupted", f"stopped on request{loss}"
+        return "finished", f"{self.monitor.steps} steps in {self.monitor.time:.1f} s{loss}"
+
+    def center(self) -> dict[str, Tensor] | None:
+        """The final center is in its file already: the engine has saved it, even if every worker died."""
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.folder.path / "center.safetensors", self.folder.model)
+        return None
+
+    def close(self) -> None:
+        """Let the evaluator go."""
+        if self._evaluator is not None and self._evaluator.poll() is None:
+            self._evaluator.kill()
+            self._evaluator.wait()
+
+    # looking on ------------------------------------------------------------------------------------------------
+
+    def look(self, center: CenterView) -> None:
+        """Ten times a second: records, a snapshot if one is due, the checkpoint, what the evaluator found."""
+        self._read()
+        self._snapshot(center)
+        self._checkpoint(center, time.monotonic())
+        self._news()
+        self.view.progress(self.progress(), self.monitor, self.monitor.time)
+
+    def ended(self, center: CenterView) -> None:
+        """All workers have ended: the last snapshot, and a checkpoint of their last states."""
+        self._read()
+        slots = center.snapshot()
+        if slots is None:
+            return
+        self._leave(center.named(slots), center.version)
+        final = self.folder.checkpoints / FINAL
+        if final.exists():
+            number = self.checkpoints.next_number()
+            shutil.rmtree(self.checkpoints.draft(number), ignore_errors=True)
+            os.replace(final, self.checkpoints.draft(number))
+            self._complete(number, {"slots": slots, "version": center.version})
+
+    def _read(self) -> None:
+        for record in self.tail.read():
+            self.monitor.take(record)
+
+    def progress(self) -> float:
+        """How much of the budget is used."""
+        by_time = self.monitor.time / self.config.seconds if self.config.seconds else 0.0
+        return min(1.0, max(by_time, self.monitor.steps / self.task.most_steps))
+
+    def _snapshot(self, center: CenterView) -> None:
+        """Take the center when a point of the grid has passed; points that passed unseen are left out."""
+        point = self.grid.point(self.monitor.time, self.monitor.steps)
+        if point > self._point and (slots := center.snapshot()) is not None:
+            self._leave(center.named(slots), center.version)
+            self._point = point
+
+    def _leave(self, state: dict[str, Tensor], version: int) -> None:
+        facts = {
+            "time": self.monitor.time, "steps": self.monitor.steps, "version": version, "bytes": self.monitor.bytes
+        }  # fmt: skip
+        if leave(self.folder, self._snapshots, {"facts": facts, "center": state}):
+            self._snapshots += 1
+
+    def _news(self) -> None:
+        """Show what the evaluator has found, and stop the run when the target is reached."""
+        rows = list(read_lines(self.folder.evaluations_path))
+        for row in rows[self._seen_rows :]:
+            self.view.evaluated(row, self.progress())
+            if self.config.target is not None and row["test_error"] <= self.config.target:
+                (self.folder.path / STOP).touch()
+        self._seen_rows = len(rows)
+
+    def _measure_rest(self) -> None:
+        """Measure the snapshots that still wait; beside us or here."""
+        left = len(waiting(self.folder))
+        if left > 5:
+            self.view.note(f"measuring {left} snapshots of the center")
+        if self._evaluator is not None:
+            (self.folder.snapshots / LAST).touch()
+            while self._evaluator.poll() is None:
+                time.sleep(0.05)
+                self._news()
+        measure_waiting(self.folder, self.task, lambda row: self.view.evaluated(row, self.progress()))
+
+    # checkpoints -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, center: CenterView, now: float) -> None:
+        """Open a draft when it is time; when all living workers have left their parts, take the center and publish."""
+        if self._draft is None:
+            if now >= self._next_checkpoint and center.joined():
+                self._number = self.checkpoints.next_number()
+                self._draft = self.checkpoints.draft(self._number)
+                with contextlib.suppress(OSError):
+                    self._draft.mkdir(parents=True)
+                self._deadline = now + self._patience()
+            return
+        parts = {path.name for path in self._draft.glob(f"*{SUFFIX}")}
+        here = all(f"worker-{rank}{SUFFIX}" in parts for rank in center.joined())
+        slots = center.snapshot() if here and parts else None
+        if slots is not None:
+            self._complete(self._number, {"slots": slots, "version": center.version})
+            self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
+        elif now > self._deadline:
+            missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]
+            self.view.note(f"no checkpoint now: workers {missing} did not come; trying again later")
+            shutil.rmtree(self._draft, ignore_errors=True)
+            self._draft, self._next_checkpoint = None, now + max(5 * self._patience(), self.config.checkpoint_every)
+
+    def _patience(self) -> float:
+        step = self.monitor.time * len(self.monitor.workers) / max(1, self.monitor.steps)
+        return MEETING_SECONDS + 4 * step
+
+    def _complete(self, number: int, center: dict[str, Any]) -> None:
+        self._read()  # the workers stand still: now all records belong to the checkpoint's moment
+        progress = {"time": self.monitor.time, "monitor": self.monitor.state_dict()}
+        try:
+            for name, state in (("center", center), ("progress", progress)):
+                checkpoint.save(self.checkpoints.draft(number) / f"{name}{SUFFIX}", state)
+            self.checkpoints.publish(number)
+        except OSError as error:
+            self.checkpoints.failed(number, error)
+
+
+def start_evaluator(folder: RunFolder) -> subprocess.Popen[bytes]:
+    """Start the process that measures snapshots while training goes on; it ends with this one."""
+    command = [sys.executable, "-m", "easgd.training.evaluator", str(folder.path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def forget_after(path: Path, moment: float) -> None:
+    """Drop the lines of a file of JSON lines that tell of a later time."""
+    if path.exists():
+        kept = [line for line in read_lines(path) if float(line.get("time", 0.0)) <= moment]
+        scratch = path.with_name(f".{path.name}")
+        scratch.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        os.replace(scratch, path)
