@@ -1,4 +1,4 @@
-"""Packages that only some commands need: imported when they are used, and named with the remedy when they are missing."""
+"""Packages that only some commands need: imported when used, named with the remedy when missing."""
 
 from __future__ import annotations
 
