@@ -96,12 +96,12 @@ def test_an_exchange_by_message_where_a_move_is_not_possible(log, tmp_path, monk
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.25))
-    before = worker.home.snapshot()["x"]
-    worker.home.segment.slots["x"].sub_(1.0)
+    before = worker.client.snapshot()["x"]
+    worker.client.segment.slots["x"].sub_(1.0)
     model()
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
     torch.testing.assert_close(worker.replica.read(), before - 0.25)
-    torch.testing.assert_close(worker.home.snapshot()["x"], before - 0.75)
+    torch.testing.assert_close(worker.client.snapshot()["x"], before - 0.75)
     worker.close()

@@ -118,7 +118,7 @@ def test_an_elastic_exchange_conserves_the_sum(p, period, beta, schedule, seed):
 
     def total():
         # An answer under way has left the center's side already: it is still to be taken from the worker.
-        under_way = [worker.turn.answer for worker in sim.workers if worker.turn.answer is not None]
+        under_way = [worker.step.answer for worker in sim.workers if worker.step.answer is not None]
         return sum(worker.state.local() for worker in sim.workers) + sim.center.x - sum(under_way)
 
     before = total()

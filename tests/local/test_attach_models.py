@@ -96,7 +96,7 @@ def test_other_dtypes_meet_a_float32_center(run_folder, dtype):
         nn.functional.cross_entropy(model(x.to(dtype)).float(), y).backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert worker.home.segment.slots["x"].dtype == torch.float32
+    assert worker.client.segment.slots["x"].dtype == torch.float32
     assert all(p.dtype == dtype for p in model.parameters())
     assert all(v.dtype == dtype and v.isfinite().all() for v in worker.center().values())
 
@@ -118,7 +118,7 @@ def test_the_period_counts_optimizer_steps(run_folder):
             continue
         optimizer.step()
         optimizer.zero_grad()
-        versions.append(worker.home.version)
+        versions.append(worker.client.version)
     assert worker.clock == 5
     assert versions == [1, 1, 2, 2, 3]
 
@@ -144,7 +144,7 @@ def test_a_closure_and_a_loop_that_never_calls_forward(idle, run_folder, monkeyp
     assert worker.clock == 21
     worker.close()
     # A hidden exchange begins as soon as the step before has ended, here for a step that never comes.
-    assert worker.home.version == (22 if idle else 21)
+    assert worker.client.version == (22 if idle else 21)
 
 
 def test_a_compiled_model_is_the_same_model(run_folder):
@@ -153,7 +153,7 @@ def test_a_compiled_model_is_the_same_model(run_folder):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = easgd.attach(compiled, optimizer, easgd.EASGD(period=1, beta=0.5))
     train(compiled, optimizer, 3)
-    assert worker.home.version == 3
+    assert worker.client.version == 3
     assert set(worker.center()) == set(model.state_dict())
 
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import easgd
-from easgd.center.fused_rules import exchange_, plain_exchange_
+from easgd.center.client import JoinRequest
+from easgd.center.layout import Layout
 from easgd.engines.local.client import SharedMemoryClient, read_center
 from easgd.engines.local.control import DEAD, LIVES, STATES, STRIPES, mark_dead
-from easgd.engines.local.segment import Layout, stripes_for
+from easgd.engines.local.segment import stripes_for
 from easgd.locks import RecordLocks
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -26,7 +27,7 @@ def layout(n=N):
 
 
 def open_center(folder, rank, method, n=N, workers=4):
-    center = SharedMemoryClient(folder, method, torch.zeros(n), layout(n), rank, workers)
+    center = SharedMemoryClient(folder, JoinRequest(method, torch.zeros(n), layout(n), rank, launched=workers))
     center.join(0)
     return center
 
@@ -205,42 +206,10 @@ def test_membership_follows_joins_leaves_and_burials(tmp_path):
 
 METHODS = {
     "elastic": easgd.EASGD(period=1, moving_rate=0.3),
-    "averaged": easgd.averaged(easgd.EASGD(period=1, moving_rate=0.3)),
     "downpour": easgd.Downpour(),
-    "mvadownpour": easgd.MVADownpour(rate=0.1),
     "mdownpour": easgd.MDownpour(momentum=0.9),
     "admm": easgd.ADMM(1.0),
 }
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_fused_and_plain_exchanges_give_the_same_numbers(name):
-    method = METHODS[name]
-    fused, plain = (method.center_slots(torch.linspace(-3, 2, 999)) for _ in range(2))
-    for version in range(5):
-        message = torch.randn(999, generator=torch.Generator().manual_seed(version))
-        ours, theirs = message.clone(), message.clone()
-        sums = exchange_(method, fused, ours, 0.3, version), plain_exchange_(method, plain, theirs, 0.3, version)
-        assert sums[0] == pytest.approx(sums[1], rel=1e-5)
-        assert (sums[0] > 0) == (name in ("elastic", "averaged"))
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-        for slot in fused:
-            torch.testing.assert_close(fused[slot], plain[slot], rtol=1e-6, atol=1e-6)
-    if name == "elastic":
-        assert all(torch.equal(fused[slot], plain[slot]) for slot in fused)
-
-
-@pytest.mark.parametrize("name", ["elastic", "averaged"])
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
-def test_non_finite_elements_do_not_enter_and_are_told_of(name, poison):
-    for exchange in (exchange_, plain_exchange_):
-        center = METHODS[name].center_slots(torch.zeros(3000))
-        message = torch.ones(3000)
-        message[[3, 2070]] = poison
-        assert not np.isfinite(exchange(METHODS[name], center, message, 0.5, 0))
-        assert all(slot.isfinite().all() for slot in center.values())
-        assert center["x"][3] == 0
-        assert center["x"][4] == message[4] == 0.5
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
@@ -255,17 +224,6 @@ def test_a_refused_message_leaves_the_center_as_it_was(tmp_path, name, poison):
     assert torch.equal(center.snapshot()["x"], before)
     assert center.version == 1
     center.leave()
-
-
-def test_a_user_s_own_rule_is_not_replaced_by_a_fused_one():
-    class Half(easgd.EASGD):
-        def propose(self, center, message, scale):
-            return 0.5 * super().propose(center, message, scale)
-
-    center = Half(moving_rate=0.4).center_slots(torch.zeros(10))
-    message = torch.ones(10)
-    exchange_(Half(moving_rate=0.4), center, message, 0.4, 0)
-    torch.testing.assert_close(message, torch.full((10,), 0.2))
 
 
 def test_stripes_are_few_for_a_small_vector_and_meet_at_cache_lines(tmp_path):

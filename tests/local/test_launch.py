@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launching import PREAMBLE, alive, until
 
-from easgd.engines.local import rundir
+from easgd.launch import run_directory as rundir
 
 
 def easgd(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -20,10 +20,12 @@ def easgd(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=20, cwd=cwd, check=False)
 
 
-def test_workers_find_their_place_in_torchruns_words(launch):
+def test_workers_find_their_place_in_variables_of_our_own(launch, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "7")  # as under torchrun: a worker that inherited it would look for a group
     body = """
 names = "EASGD_RANK EASGD_WORKERS RANK WORLD_SIZE MASTER_ADDR EASGD_INCARNATION EASGD_SCHEDULE OMP_NUM_THREADS".split()
-print("place", *(os.environ[name] for name in names))
+print("place", *(os.environ.get(name, "-") for name in names))
 print("run", os.path.isdir(run := os.environ["EASGD_RUN"].removeprefix("local:")), oct(os.stat(run).st_mode & 0o777))
 print("argv", sys.argv[1:], __name__, os.path.dirname(__file__) == sys.path[0])
 """
@@ -33,7 +35,7 @@ print("argv", sys.argv[1:], __name__, os.path.dirname(__file__) == sys.path[0])
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     threads = os.environ.get("OMP_NUM_THREADS", threads)
     for rank in (0, 1):
-        assert f"[{rank}] place {rank} 2 {rank} 2 0 round-robin {threads}" in out
+        assert f"[{rank}] place {rank} 2 - - - 0 round-robin {threads}" in out
         assert f"[{rank}] run True 0o700" in out
         assert f"[{rank}] argv [] __main__ True" in out
     assert [e["event"] for e in one.events()] == ["leave", "leave"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from launching import PREAMBLE, alive, until
 
-from easgd.engines.local import rundir
+from easgd.launch import run_directory as rundir
 
 STEP = """
 up()
@@ -277,7 +277,7 @@ def test_a_process_does_not_drop_the_lock_of_its_own_run(tmp_path):
         # Probing closes a descriptor of the owner file; of one's own, that would drop the lock.
         rundir.live_runs()
         assert rundir.clean_stale() == [] or run.path.exists()
-        probe = f"from easgd.engines.local import rundir; rundir.clean_stale(); print({run.id!r} in rundir.live_runs())"
+        probe = f"from easgd.launch import run_directory as d; d.clean_stale(); print({run.id!r} in d.live_runs())"
         done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
         assert done.stdout == "True\n"
     finally:

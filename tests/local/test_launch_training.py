@@ -28,8 +28,8 @@ while not (out / "go").exists():
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if seen != worker.home.living:
-        seen = worker.home.living
+    if seen != worker.client.living:
+        seen = worker.client.living
         (out / f".seen-{rank}").write_text(str(seen))
         (out / f".seen-{rank}").rename(out / f"seen-{rank}")
     if worker.clock == 1:

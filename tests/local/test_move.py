@@ -51,9 +51,9 @@ def trained(folder, method, make, monkeypatch, closure=False):
     model.unused = nn.Parameter(torch.ones(5))  # in the optimizer, without a gradient: no decay reaches it
     optimizer = make(model)
     worker = easgd.attach(model, optimizer, method)
-    move, moves = worker.home.move, []
-    worker.home.move = lambda parts, scale: moves.append(scale) or move(parts, scale)
-    worker.home.segment.slots["x"].add_(1.0)  # a center far away: what is not exact shows
+    move, moves = worker.client.move, []
+    worker.client.move = lambda parts, scale: moves.append(scale) or move(parts, scale)
+    worker.client.segment.slots["x"].add_(1.0)  # a center far away: what is not exact shows
 
     def gradient():
         optimizer.zero_grad()

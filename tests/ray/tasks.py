@@ -107,7 +107,7 @@ def until_told(
         optimizer.step()
         if worker.clock % 10 == 1:
             scratch = Path(folder, f".at-{rank}-{incarnation}")
-            scratch.write_text(f"{os.getpid()} {worker.clock} {worker.home.living}")
+            scratch.write_text(f"{os.getpid()} {worker.clock} {worker.client.living}")
             scratch.rename(Path(folder, f"at-{rank}-{incarnation}"))
         time.sleep(pause)
 
@@ -122,7 +122,6 @@ def resumed(folder: str, earlier: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.9), saved=saved)
     same = torch.equal(torch.cat([p.detach().flatten() for p in model.parameters()]), saved["slots"]["x"])
-    version = worker.home.run.shards  # the door is open
     (model(torch.ones(1, 64)) - 1).square().mean().backward()
     optimizer.step()
-    Path(folder, "resumed").write_text(f"{same} {saved['version']} {worker.home.version} {len(version)}")
+    Path(folder, "resumed").write_text(f"{same} {saved['version']} {worker.client.version} {len(worker.client.shards)}")

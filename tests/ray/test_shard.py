@@ -1,4 +1,4 @@
-"""A shard of the center, without Ray: at most once, roll-backs, rounds, snapshots; over a real socket too."""
+"""A shard of the center, without Ray: at most once, membership-backs, rounds, snapshots; over a real socket too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import easgd
-from easgd.center import remote
+from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
-from easgd.compress import Codec
+from easgd.center.state import CenterState
+from easgd.engines.ray import client
 from easgd.engines.ray.client import RayCenterClient
-from easgd.engines.ray.membership import Roll, bounds_for
+from easgd.engines.ray.membership import Membership, bounds_for
 from easgd.engines.ray.messages import Kind, LinkError, Request, Status
 from easgd.engines.ray.shard import Shard
 from easgd.engines.ray.sockets import SocketLink, SocketServer
@@ -36,9 +37,13 @@ def floats(answer):
     return answer.view(torch.float32)
 
 
+def enroll(shard, members, dead):
+    shard.enroll(shard.serial + 1, members, dead)
+
+
 def make(method=ELASTIC, codec=None, start=None):
     shard = Shard(method, codec, method.center_slots(torch.zeros(N) if start is None else start))
-    shard.enroll([0, 1], {})
+    enroll(shard, [0, 1], {})
     return shard
 
 
@@ -47,7 +52,7 @@ def test_an_exchange_by_hand():
     status, reply, d = ask(shard, 0, 0, torch.full((N,), 8.0))
     assert (status, reply.version, reply.living) == (Status.DONE, 1, 2)
     assert floats(d).tolist() == [4.0] * N, "d = α(x − x̃) = 0.5·(8 − 0)"
-    assert shard.slots["x"].tolist() == [4.0] * N
+    assert shard.center.slots["x"].tolist() == [4.0] * N
 
 
 def test_asked_again_it_answers_the_same_and_applies_nothing():
@@ -55,21 +60,21 @@ def test_asked_again_it_answers_the_same_and_applies_nothing():
     _, _, first = ask(shard, 0, 0, torch.full((N,), 8.0))
     first = first.clone()
     ask(shard, 1, 0, torch.full((N,), 100.0))
-    before = shard.slots["x"].clone()
+    before = shard.center.slots["x"].clone()
     status, _, again = ask(shard, 0, 0, torch.full((N,), 8.0))
     assert status == Status.DONE
     assert torch.equal(first, again)
-    assert torch.equal(shard.slots["x"], before)
+    assert torch.equal(shard.center.slots["x"], before)
     assert shard.version == 2
 
 
 def test_an_older_incarnation_is_refused():
     shard = make()
     assert ask(shard, 0, 0, torch.ones(N), incarnation=1)[0] == Status.DONE
-    before = shard.slots["x"].clone()
+    before = shard.center.slots["x"].clone()
     assert ask(shard, 0, 5, torch.ones(N), incarnation=0)[0] == Status.ZOMBIE
-    assert torch.equal(shard.slots["x"], before)
-    shard.enroll([1], {0: 1})
+    assert torch.equal(shard.center.slots["x"], before)
+    enroll(shard, [1], {0: 1})
     assert ask(shard, 0, 1, torch.ones(N), incarnation=1)[0] == Status.ZOMBIE, "it is known to be dead"
 
 
@@ -77,8 +82,8 @@ def test_who_has_left_may_come_again():
     shard = make()
     ask(shard, 0, 0, torch.ones(N))
     ask(shard, 0, 1, torch.ones(N))
-    shard.enroll([1], {})
-    shard.enroll([0, 1], {})
+    enroll(shard, [1], {})
+    enroll(shard, [0, 1], {})
     assert ask(shard, 0, 0, torch.ones(N))[0] == Status.DONE
     assert shard.version == 3
 
@@ -92,7 +97,7 @@ def test_what_is_not_finite_does_not_enter(codec, bad, method):
     vector[7] = bad
     status, reply, answer = ask(shard, 0, 0, vector)
     assert (status, reply.version, answer) == (Status.REFUSED, 0, None)
-    assert shard.slots["x"].abs().max() == 0
+    assert shard.center.slots["x"].abs().max() == 0
 
 
 def test_a_rolled_back_shard_says_so_and_applies_nothing_twice():
@@ -104,24 +109,24 @@ def test_a_rolled_back_shard_says_so_and_applies_nothing_twice():
     again = make()
     again.load(saved)
     assert (again.version, again.epoch) == (2, 1)
-    before = again.slots["x"].clone()
+    before = again.center.slots["x"].clone()
     status, reply, _ = ask(again, 0, 1, torch.ones(N))
     assert (status, reply.epoch) == (Status.LOST, 1), "it is in the checkpoint; its answer is not"
-    assert torch.equal(again.slots["x"], before)
+    assert torch.equal(again.center.slots["x"], before)
     assert ask(again, 0, 2, torch.ones(N))[0] == Status.DONE, "what came after the checkpoint is applied anew"
-    assert not torch.equal(again.slots["x"], before)
+    assert not torch.equal(again.center.slots["x"], before)
 
 
 @pytest.mark.parametrize("codec", ["bf16", "int8"])
 def test_compressed_the_sum_of_worker_and_center_is_conserved(codec):
     shard = make(codec=codec, start=torch.randn(N, generator=torch.Generator().manual_seed(0)))
     x = torch.randn(N, generator=torch.Generator().manual_seed(1))
-    whole = (x + shard.slots["x"]).clone()
+    whole = (x + shard.center.slots["x"]).clone()
     for sequence in range(20):
         _, _, packed = ask(shard, 0, sequence, x)
         x -= shard.codec.decode(packed, N)
-    torch.testing.assert_close(x + shard.slots["x"], whole, rtol=0, atol=2e-5)
-    assert (x - shard.slots["x"]).abs().max() < 0.02, "and the spring has pulled them together"
+    torch.testing.assert_close(x + shard.center.slots["x"], whole, rtol=0, atol=2e-5)
+    assert (x - shard.center.slots["x"]).abs().max() < 0.02, "and the spring has pulled them together"
 
 
 def test_a_synchronous_round_by_hand():
@@ -137,7 +142,7 @@ def test_a_synchronous_round_by_hand():
     for thread in threads:
         thread.join(10)
     assert [floats(answers[rank][2])[0].item() for rank in (0, 1)] == [2.0, 1.0]
-    assert (shard.slots["x"][0].item(), shard.version) == (3.0, 1)
+    assert (shard.center.slots["x"][0].item(), shard.version) == (3.0, 1)
 
 
 def test_a_round_goes_on_without_the_dead():
@@ -151,9 +156,9 @@ def test_a_round_goes_on_without_the_dead():
     thread = threading.Thread(target=worker, daemon=True)
     thread.start()
     assert not done.wait(0.2), "the other one has not come"
-    shard.enroll([0], {1: 0})
+    enroll(shard, [0], {1: 0})
     assert done.wait(10)
-    assert shard.slots["x"][0].item() == 2.0
+    assert shard.center.slots["x"][0].item() == 2.0
 
 
 def test_a_snapshot_over_two_shards_has_whole_exchanges_only():
@@ -187,20 +192,33 @@ def test_bounds():
     assert all(a % 1024 == 0 for a, _ in cut)
 
 
-def test_the_roll():
-    roll = Roll(1)
+def test_an_announcement_that_comes_late_is_ignored():
+    """Whole lists of members are sent, and a threaded actor may see them in any order: the newest counts."""
+    shard = make()
+    ask(shard, 2, 0, torch.ones(N))
+    shard.enroll(7, [0, 1, 2], {})
+    shard.enroll(6, [0, 1], {})
+    _, reply, first = ask(shard, 2, 1, torch.ones(N))
+    assert reply.living == 3
+    version = shard.version
+    assert torch.equal(ask(shard, 2, 1, torch.ones(N))[2], first), "its entry in the ledger is still there"
+    assert shard.version == version, "so a retry is not applied twice"
+
+
+def test_membership():
+    membership = Membership(1)
     header = {"size": 10}
-    assert roll.open(0, 0, header)
-    assert not roll.open(1, 0, header)
-    roll.mark_dead(0, 0)
-    assert roll.open(1, 0, header), "the next brings the start value when the first has died"
-    assert not roll.join(0, 0), "a dead one does not come back"
-    assert roll.join(0, 1)
-    assert roll.join(1, 0)
-    assert (roll.members(), roll.missing(3)) == ([0, 1], 1)
-    assert [roll.holder(), Roll.load(roll.dump()).members()] == [0, [0, 1]]
-    roll.leave(0, 1)
-    assert roll.holder() == 1
+    assert membership.open(0, 0, header)
+    assert not membership.open(1, 0, header)
+    membership.mark_dead(0, 0)
+    assert membership.open(1, 0, header), "the next brings the start value when the first has died"
+    assert not membership.join(0, 0), "a dead one does not come back"
+    assert membership.join(0, 1)
+    assert membership.join(1, 0)
+    assert (membership.members(), membership.missing(3)) == ([0, 1], 1)
+    assert [membership.holder(), Membership.load(membership.dump()).members()] == [0, [0, 1]]
+    membership.leave(0, 1)
+    assert membership.holder() == 1
 
 
 @pytest.fixture
@@ -286,7 +304,7 @@ def test_a_lost_answer_is_asked_for_again_and_applied_once(served):
     ((reply, size),) = wire.deliver(parcel, [into], 10.0)
     assert len(opened) == 2
     assert (reply.status, size, shard.version) == (Status.DONE, 4 * N, 1)
-    assert shard.slots["x"].tolist() == [4.0] * N
+    assert shard.center.slots["x"].tolist() == [4.0] * N
     assert into.view(torch.float32).tolist() == [4.0] * N
 
 
@@ -298,7 +316,7 @@ class Silent:
 def test_an_exchange_that_was_not_answered_is_made_up_for(served):
     """DOWNPOUR: what was sent in vain is sent again under its number, and is not part of the next change twice."""
     shard, address = served
-    shard.method = easgd.Downpour()
+    shard.center = CenterState(easgd.Downpour(), shard.center.slots)
     reachable = False
 
     def open_link(k):
@@ -306,16 +324,16 @@ def test_an_exchange_that_was_not_answered_is_made_up_for(served):
 
     wire = Transport("center", 0, 0, [(0, N)], open_link)
     layout = Layout(("x",), ((N,),), ((1,),), ("torch.float32",))
-    door = RayCenterClient(None, wire, shard.method, layout, Codec.named(None), 0, 1)
+    worker = RayCenterClient(None, [], wire, JoinRequest(easgd.Downpour(), torch.zeros(N), layout, 0))
     pulled = torch.zeros(N)
     x = torch.full((N,), 3.0)
-    remote.RETRY_SECONDS, before = 0.1, remote.RETRY_SECONDS
+    client.RETRY_SECONDS, before = 0.1, client.RETRY_SECONDS
     with pytest.raises(UnreachableError):
-        door.exchange(x - pulled, 1.0)
-    remote.RETRY_SECONDS = before
+        worker.exchange(x - pulled, 1.0)
+    client.RETRY_SECONDS = before
     reachable = True
     x += 2.0
-    answer = door.exchange(x - pulled, 1.0)
+    answer = worker.exchange(x - pulled, 1.0)
     assert answer.tolist() == [5.0] * N
     assert shard.version == 2
-    assert door.news[0][0] == "reached"
+    assert worker.events[0][0] == "reached"
