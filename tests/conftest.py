@@ -1,15 +1,65 @@
 """One thread per process: tests run two at a time on two cores, and bits must not depend on the machine.
 
-Hypothesis tries the same examples every time: a test that fails must fail again.
+Hypothesis tries the same examples every time: a test that fails must fail again. Helper modules are in tests/support.
 """
 
-import sys
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import settings
+from launching import Launch
 
-sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def shared(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test run directories of its own: tests that run beside it clean up only theirs."""
+    folder = tmp_path_factory.mktemp("shm")
+    monkeypatch.setenv("EASGD_SHARED", str(folder))
+    return folder
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test the environment that a launcher gives its only worker."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name, value in {
+        "EASGD_RUN": folder,
+        "EASGD_RANK": 0,
+        "EASGD_WORKERS": 1,
+        "EASGD_OUT": tmp_path / "out",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return folder
+
+
+@pytest.fixture
+def launch(tmp_path: Path, shared: Path) -> Iterator[Callable[..., Launch]]:
+    """Start `easgd launch` on this machine; what still runs at the end of the test is killed."""
+    started: list[Launch] = []
+
+    def start(body: str, *options: str, workers: int = 4, where: str = "a", name: str = "train") -> Launch:
+        started.append(Launch(tmp_path / where, body, *options, workers=workers, name=name))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[object]:
+    """One Ray for all tests of a process, on the loopback address."""
+    from easgd.engines.ray.cluster import connect
+
+    mine = connect(None)
+    yield mine
+    mine.close()

@@ -3,8 +3,8 @@
 import pytest
 
 import easgd
-from report.browser import Browser, chromium
-from report.folders import comparison
+from browser import Browser, chromium
+from folders import comparison
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium on this machine (Debian: apt install chromium)")
 

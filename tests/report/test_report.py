@@ -12,7 +12,7 @@ import pytest
 import easgd
 from easgd.cli import main
 from easgd.report.data import build
-from report.folders import comparison, steps, write_run
+from folders import comparison, steps, write_run
 
 FILES = {
     "index.html", "curves.png", "curves.pdf", "curves.csv", "time-to-error.png", "time-to-error.pdf",

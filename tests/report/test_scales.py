@@ -4,7 +4,7 @@ import pytest
 
 from easgd.report.data import build
 from easgd.report.scales import bounds, is_log, limits, ticks
-from report.folders import write_run
+from folders import write_run
 
 
 def lines(folder, **runs):

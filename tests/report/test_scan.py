@@ -6,7 +6,7 @@ import pytest
 
 from easgd.records import Event, Step, breakdown
 from easgd.report.scan import Scan, Series
-from report.folders import steps
+from folders import steps
 
 
 def test_bins_keep_the_mean_while_time_outgrows_them():

@@ -11,7 +11,7 @@ from easgd.report.entry import load, methods
 from easgd.report.levels import automatic_levels, comparators, parse_levels, speedup, time_to
 from easgd.training.config import Config
 from easgd.training.select import labels
-from report.folders import comparison, write_run
+from folders import comparison, write_run
 
 
 def chosen(folder, **more):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+pytest.importorskip("ray")
 PROGRAM = """
 import json
 from easgd.bench import wire

@@ -16,6 +16,7 @@ import easgd
 from easgd import checkpoint
 from easgd.records import Event, Step
 
+pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(300)
 COMPRESSED = ("easgd", "eamsgd", "downpour", "admm", "averaged easgd")
 

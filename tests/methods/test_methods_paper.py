@@ -1,4 +1,4 @@
-"""Every method equals the paper's own equations (tests/paper.py) on whole trajectories, to 1e-10.
+"""Every method equals the paper's own equations (tests/support/paper.py) on whole trajectories, to 1e-10.
 
 The problem is a noisy, ill-conditioned quadratic in three dimensions whose noise depends on worker and clock only, so
 that both sides see the same stochastic gradients.
