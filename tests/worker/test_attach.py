@@ -7,6 +7,7 @@ import torch
 from attaching import METHODS, STEPS, batch, decaying, loss_of, net, train
 
 import easgd
+from easgd.learning_rate import first_drop
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -121,3 +122,72 @@ def test_state_goes_on_where_it_was(tmp_path, monkeypatch):
     train(second, optimizer, 12, start=8)
     assert worker.clock == 20
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["msgd", "asgd", "mvasgd", "averaged msgd"])
+def test_alone_a_sequential_method_has_the_simulators_center(name):
+    """MSGD's center is x, behind the look-ahead point that torch stores; so is what its average takes."""
+    method = easgd.averaged(easgd.MSGD(momentum=0.8)) if name == "averaged msgd" else METHODS[name]
+    gradient = easgd.ModelGradient(net(), loss_of, batch)
+    sim = easgd.Simulation(gradient, gradient.x0, method, lr=0.1, workers=1, scheduler=decaying)
+    sim.run(STEPS)
+    model = net()
+    optimizer = method.optimizer(list(model.parameters()), 0.1)
+    worker = easgd.attach(model, optimizer, method)
+    train(model, optimizer, scheduler=decaying(optimizer))
+    ours = torch.cat([v.flatten() for v in worker.center().values()])
+    torch.testing.assert_close(ours, sim.center.measured, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_asgd_averages_from_the_first_drop_of_the_rate_on(alone, tmp_path, monkeypatch):
+    """On ImageNet ASGD begins its average when η drops first: in a script as on the virtual clock."""
+    if not alone:
+        for key, value in {"EASGD_RUN": tmp_path, "EASGD_RANK": 0, "EASGD_WORKERS": 1}.items():
+            monkeypatch.setenv(key, str(value))
+
+    def stagnating(optimizer):
+        return easgd.Stagnation(optimizer, window=4, improvement=0.5)  # no window is that much better: it drops
+
+    gradient = easgd.ModelGradient(net(), loss_of, batch)
+    sim = easgd.Simulation(gradient, gradient.x0, easgd.ASGD(), lr=0.1, workers=1, scheduler=stagnating)
+    sim.run(STEPS)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.ASGD())
+    scheduler = stagnating(optimizer)
+    for step in range(STEPS):
+        value = loss_of(model, batch(0, step))
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if first_drop(scheduler, float(value.detach())):
+            worker.begin_average()
+        scheduler.step()
+    assert scheduler.drops > 0
+    ours = torch.cat([v.flatten() for v in worker.center().values()])
+    torch.testing.assert_close(ours, sim.center.measured, rtol=0, atol=2e-6)
+    worker.close()
+
+
+def test_momentum_is_the_optimizers_unless_the_method_says_otherwise(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.7, nesterov=True)
+    worker = easgd.attach(model, optimizer, easgd.EAMSGD(period=2))
+    assert worker.method.momentum == 0.7
+    assert easgd.EAMSGD(period=2).momentum == 0.99, "and 0.99, the paper's, where the method makes the optimizer"
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        (easgd.EAMSGD(momentum=0.9), {"momentum": 0.7, "nesterov": True}),
+        (easgd.EAMSGD(), {"momentum": 0.7}),
+        (easgd.EAMSGD(), {}),
+    ],
+)
+def test_a_momentum_that_contradicts_the_method_is_refused(method, settings):
+    model = net()
+    with pytest.raises(easgd.SettingError, match="momentum"):
+        easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1, **settings), method)

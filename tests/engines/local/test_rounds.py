@@ -1,0 +1,52 @@
+"""Synchronous rounds in shared memory: the sum is taken in the order of the ranks, whoever comes first."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import torch
+
+import easgd
+from easgd.center.client import JoinRequest
+from easgd.center.layout import Layout
+from easgd.engines.local.client import SharedMemoryClient
+
+SPAWN = multiprocessing.get_context("spawn")
+N = 600_000  # two stripes
+PUSHES = (1e8, 1.0, -1e8)
+"""In float32 (1e8 + 1) − 1e8 = 0, but (1e8 − 1e8) + 1 = 1: the order shows."""
+ORDERS = ((0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)) * 2
+
+
+def meet(folder, rank, go, begun, queue):
+    torch.set_num_threads(1)
+    layout = Layout(("w",), ((N,),), ((1,),), ("torch.float32",))
+    client = SharedMemoryClient(folder, JoinRequest(easgd.Downpour(), torch.zeros(N), layout, rank, launched=3))
+    assert len(client.states) == 2
+    client.join(0)
+    assert client.gather(60) == 0
+    for _ in ORDERS:
+        assert go.acquire(timeout=60)
+        begun.release()
+        answer = client.exchange_together(torch.full((N,), PUSHES[rank]), 1.0, deadline=60)
+        queue.put(answer.abs().max().item())
+    client.leave()
+
+
+def test_a_sum_does_not_depend_on_who_comes_first(tmp_path):
+    queue = SPAWN.Queue()
+    signals = [(SPAWN.Semaphore(0), SPAWN.Semaphore(0)) for _ in PUSHES]
+    processes = [
+        SPAWN.Process(target=meet, args=(tmp_path, rank, *signals[rank], queue), daemon=True)
+        for rank in range(len(PUSHES))
+    ]
+    for process in processes:
+        process.start()
+    for order in ORDERS:
+        for rank in order:  # each begins before the next is let go
+            signals[rank][0].release()
+            assert signals[rank][1].acquire(timeout=90)
+        assert [queue.get(timeout=60) for _ in order] == [0.0] * 3, f"the order {order} gave another sum"
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
