@@ -34,10 +34,15 @@ class Step:
     distance: float | None = None
     bytes: int = 0
     loss: float | None = None
+    scalars: dict[str, float] | None = None
+    """The user's own numbers (`Worker.log`); left out of the line where there are none."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as one line of records.jsonl holds it."""
-        return {"event": "step", **asdict(self)}
+        record = {"event": "step", **asdict(self)}
+        if self.scalars is None:
+            del record["scalars"]
+        return record
 
 
 @dataclass(slots=True)

@@ -92,6 +92,9 @@ class CenterClient(Protocol):
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         """Take part in one synchronous round; None if the message was refused."""
 
+    def same_gradient(self, digest: int) -> list[int]:
+        """Report a digest of this worker's first gradient; return the ranks that reported the same before."""
+
     def begin_average(self) -> None:
         """Begin the time average z anew at the present center."""
 

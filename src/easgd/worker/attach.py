@@ -14,9 +14,11 @@ from torch import nn
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.methods import Method
+from easgd.worker import seeding
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Overlap, Policy
-from easgd.worker.tensors import with_momentum_of
+from easgd.worker.open_workers import center_name
+from easgd.worker.tensors import unwrapped, with_momentum_of
 from easgd.worker.worker import Buffers, Worker
 
 
@@ -34,6 +36,9 @@ def attach(
     saved: dict[str, Any] | None = None,
     compression: str | None = None,
     patience: int = 10,
+    name: str | None = None,
+    reseed: bool = True,
+    include_frozen: bool = False,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -56,6 +61,12 @@ def attach(
             nothing to compress. The launcher's `--compression` stands where this is None.
         patience: exchanges in a row that a center on a cluster may leave unanswered, while the worker trains on alone,
             before `CenterLostError`; the worker's weights are then in the run's folder.
+        name: of the center. A script that trains several models (a GAN) attaches each with its optimizer and has one
+            center for each; without names they are told apart by the order in which they are attached.
+        reseed: whether the global generators of torch, numpy and `random` go on differently on every worker, so that
+            a script that knows nothing of ranks draws other batches on each.
+        include_frozen: whether parameters that are frozen now are tied to the center too. Needed where a script
+            unfreezes them later; else their bytes are saved.
 
     Returns:
         The `Worker`.
@@ -67,9 +78,12 @@ def attach(
             raise unknown(f"policy {what}", str(value), known.__args__)  # type: ignore[attr-defined]
     if overlap not in (True, False, "auto"):
         raise refuse("overlap", overlap, 'it is True, False or "auto"', 'write overlap="auto"')
+    optimizer = unwrapped(optimizer)
     method = with_momentum_of(optimizer, method)
     context = RunContext.from_environment()
-    context = replace(context, compression=compression or context.compression)
+    context = replace(
+        context, compression=compression or context.compression, center=center_name(model, optimizer, context, name)
+    )
     Codec.named(context.compression)  # refuses an unknown name
     _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
     _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")
@@ -78,10 +92,14 @@ def attach(
         _check_number("curvature", curvature, float, "a number ≥ 0", "curvature=None where it is not known")
     if saved is not None and not (isinstance(saved, dict) and {"slots", "version"} <= saved.keys()):
         raise refuse("saved", type(saved).__name__, "it is a center's state", 'give {"slots": …, "version": …}')
-    return Worker(
+    worker = Worker(
         model, optimizer, method, context, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
+        include_frozen=include_frozen,
     )  # fmt: skip
+    if reseed and not context.alone:
+        seeding.reseed(context.rank, context.incarnation)
+    return worker
 
 
 def _check_number(what: str, value: object, kind: type, bound: str, example: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from easgd.errors import SettingError, unknown
 
 SCHEDULES = ("async", "sync", "round-robin")
+DEFAULT_CENTER = "center"
 
 TORCHRUN = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
@@ -48,7 +49,7 @@ class RunContext:
     schedule: str | None = None
     origin: float | None = None
     elapsed: float = 0.0
-    center: str = "center"
+    center: str = DEFAULT_CENTER
     node: str = ""
     compression: str | None = None
 
@@ -87,7 +88,7 @@ class RunContext:
             schedule=schedule,
             origin=float(env["EASGD_ORIGIN"]) if env.get("EASGD_ORIGIN") else None,
             elapsed=float(env.get("EASGD_ELAPSED", "0")),
-            center=env.get("EASGD_CENTER", "center"),
+            center=env.get("EASGD_CENTER", DEFAULT_CENTER),
             node=env.get("EASGD_NODE", ""),
             compression=env.get("EASGD_COMPRESSION") or None,
         )

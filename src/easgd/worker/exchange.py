@@ -12,7 +12,8 @@ over memory is the cheaper way.
 
 from __future__ import annotations
 
-import os
+import hashlib
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from easgd.center.client import CenterClient
 from easgd.errors import CenterLostError, NonFiniteError, UnreachableError
+from easgd.machine import usable_cores
 from easgd.worker.recorder import Recorder
 from easgd.worker.state import WorkerState
 
@@ -48,6 +50,7 @@ class Exchange:
         self.hides = overlap is not False and not self.method.waits and schedule != "sync"
         self.answer: Tensor | None = None
         self.deferred = False
+        self._comparing = workers > 1 and client is not None and state.incarnation == 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._pending: Future[Tensor | None] | None = None
         self._reset_due = self._unreached = False
@@ -87,6 +90,8 @@ class Exchange:
     def finish(self) -> None:
         """After the optimizer's step: complete the exchange and write the step down."""
         clock = self.state.clock
+        if self._comparing:
+            self._compare_gradients()
         self.settle()
         start = time.perf_counter()
         answer, self.answer = self.answer, None
@@ -120,6 +125,32 @@ class Exchange:
     def close(self) -> None:
         """Wait for what is under way; no more will come."""
         self._pool.shutdown(wait=True)
+
+    def _compare_gradients(self) -> None:
+        """Warn once if another worker's first gradient is the same to the last bit: then both draw the same batches.
+
+        All start from one point, so nothing but their data tells the first gradients apart. Later ones, and the
+        variables themselves, differ through the exchanges.
+        """
+        self._comparing = False
+        gradients = [p.grad for p in self.replica.params if p.grad is not None]
+        if not any(bool(g.any()) for g in gradients):
+            return
+        digest = hashlib.blake2b(digest_size=8)
+        for g in gradients:
+            dense = g.to_dense() if g.is_sparse else g
+            digest.update(dense.detach().contiguous().cpu().view(torch.uint8).numpy().data)
+        try:
+            same = self.client.same_gradient(int.from_bytes(digest.digest(), "little") >> 1)
+        except UnreachableError:
+            return
+        if len(same) == 1:  # of several equal workers, the second to report speaks
+            line = (
+                f"workers {same[0]} and {self.state.rank} have computed exactly the same first gradient: they draw the "
+                "same batches; read data through worker.shard(loader), or seed generators by worker.rank"
+            )
+            self.recorder.event("warning", line)
+            print(f"easgd: warning: {line}", file=sys.stderr)
 
     # the three ways --------------------------------------------------------------------------------------------
 
@@ -250,5 +281,4 @@ class Exchange:
 
 def idle_cores(workers: int) -> bool:
     """Whether this machine has cores that its workers leave idle."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return usable > workers * torch.get_num_threads()
+    return usable_cores() > workers * torch.get_num_threads()

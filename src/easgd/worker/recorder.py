@@ -27,6 +27,7 @@ class Recorder:
         self.step_began = self._flushed = now
         self.data = self.communication = self.waiting = 0.0
         self.loss: float | None = None
+        self.scalars: dict[str, float] = {}
         self._file: TextIO | None = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -49,12 +50,18 @@ class Recorder:
         self.write(
             Step(
                 self.rank, clock, now - self.start, max(0.0, now - self.step_began - lost), self.data,
-                self.communication, self.waiting, staleness, distance, sent, self.loss,
+                self.communication, self.waiting, staleness, distance, sent, self.loss, self.scalars or None,
             )
         )  # fmt: skip
         self.step_began = now
         self.data = self.communication = self.waiting = 0.0
-        self.loss = None
+        self.loss, self.scalars = None, {}
+
+    def log(self, scalars: dict[str, float]) -> None:
+        """Add the user's own numbers to the record of the present step."""
+        numbers = {name: float(value) for name, value in scalars.items()}
+        self.loss = numbers.pop("loss", self.loss)
+        self.scalars = {**self.scalars, **numbers}
 
     def event(self, kind: str, detail: str = "") -> None:
         """Something remarkable has happened."""
@@ -98,3 +105,16 @@ class Recorder:
             file, self._file = self._file, None
             with suppress(OSError):
                 file.close()
+
+
+class TimedLoader:
+    """A loader whose waiting time is counted as data time."""
+
+    def __init__(self, loader: Any, recorder: Recorder) -> None:
+        self.loader, self.recorder = loader, recorder
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.recorder.timed(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)

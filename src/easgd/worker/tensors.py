@@ -12,16 +12,20 @@ from easgd.methods import Method
 from easgd.methods.momentum import LocalMomentum
 
 
-def exchanged(model: nn.Module, optimizer: torch.optim.Optimizer, *, averaged_buffers: bool) -> dict[str, Tensor]:
+def exchanged(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, averaged_buffers: bool, include_frozen: bool = False
+) -> dict[str, Tensor]:
     """Name the tensors that are tied to the center: trainable parameters, once each, and float buffers if wished.
 
     A parameter that the optimizer moves but the model does not know, as of a loss of its own, is named by its place.
     """
-    named: dict[str, Tensor] = {_plain(name): p for name, p in model.named_parameters() if p.requires_grad}
+    named: dict[str, Tensor] = {
+        _plain(name): p for name, p in model.named_parameters() if p.requires_grad or include_frozen
+    }
     known = {id(p) for p in named.values()}
     for g, group in enumerate(optimizer.param_groups):
         for i, p in enumerate(group["params"]):
-            if id(p) not in known and p.requires_grad:
+            if id(p) not in known and (p.requires_grad or include_frozen):
                 named[f"optimizer.{g}.{i}"] = p
                 known.add(id(p))
     if averaged_buffers:
@@ -62,6 +66,15 @@ def remainder(model: nn.Module, tensors: dict[str, Tensor]) -> tuple[dict[str, T
 def _plain(name: str) -> str:
     """A compiled module is the same model: torch.compile's prefix is not part of a parameter's name."""
     return name.replace("_orig_mod.", "")
+
+
+def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer that takes the step: accelerate and Lightning hand out wrappers that have no hooks."""
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise refuse("optimizer", type(optimizer).__name__, "it is no torch.optim.Optimizer", "give the one that steps")
+    return optimizer
 
 
 def with_momentum_of(optimizer: torch.optim.Optimizer, method: Method) -> Method:

@@ -11,9 +11,7 @@ Alone, with no launcher, nothing is exchanged and the script trains as it did be
 
 from __future__ import annotations
 
-import atexit
 import sys
-import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal
@@ -32,13 +30,14 @@ from easgd.methods import Method
 from easgd.worker import stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
-from easgd.worker.recorder import Recorder
+from easgd.worker.hooks import install_hooks
+from easgd.worker.open_workers import OPEN_WORKERS, records_folder
+from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.state import WorkerState
 from easgd.worker.tensors import exchanged, full_state, remainder
 
 GATHER_SECONDS = 60.0
 Buffers = Literal["average", "local", "recalibrate"]
-_OPEN: set[Worker] = set()  # in a run and not closed yet
 
 
 class Worker:
@@ -47,29 +46,32 @@ class Worker:
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: RunContext, *,
         buffers: Buffers, nonfinite: Policy, overlap: Overlap, deadline: float, seed: int, curvature: float | None,
-        saved: dict[str, Any] | None = None, patience: int = 10,
+        saved: dict[str, Any] | None = None, patience: int = 10, include_frozen: bool = False,
     ) -> None:  # fmt: skip
         if not context.alone:
             method.check(context.workers, float(optimizer.param_groups[0]["lr"]))
         self.model, self.method, self.context, self.buffers = model, method, context, buffers
         self.seed, self.curvature = seed, curvature
         self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
-        self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average")
+        self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen)
         self.replica = Replica(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
-        self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
-        self._begun = self._eager = self._closed = False
+        self.recorder = Recorder(
+            context.rank, context.incarnation, records_folder(context), context.origin, context.node
+        )
+        self._begun = self._eager = self._skipped = self._closed = False
         self.client = self._connect(saved)
         if not context.alone:
             self._enter()
-            _OPEN.add(self)
+            OPEN_WORKERS.add(self)
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
             still=all(tensor.requires_grad for tensor in self.tensors.values()),
         )  # fmt: skip
+        self._tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
-        self._hook(model, optimizer)
+        self._hooks = install_hooks(self, model, optimizer)
 
     def _connect(self, saved: dict[str, Any] | None) -> CenterClient | None:
         """Find the center. A worker alone has one only where an average is kept: else the center is its own x."""
@@ -101,36 +103,6 @@ class Worker:
                 self.recorder.event("warning", line)
                 print(f"easgd: warning: {line}", file=sys.stderr)
 
-    def _hook(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        # The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced
-        # into a compiled graph.
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
-        def before_forward(module: nn.Module, args: Any) -> None:
-            if module.training and torch.is_grad_enabled():
-                self._begin()
-
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
-        def before_step(opt: Any, args: Any, kwargs: Any) -> None:
-            # The arguments are those of `step`, the optimizer itself first.
-            self._before_step(closure=any(a is not None for a in (*args[1:], kwargs.get("closure"))))
-
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
-        def after_step(opt: Any, args: Any, kwargs: Any) -> None:
-            self._finish()
-
-        self._hooks = [
-            model.register_forward_pre_hook(before_forward),
-            optimizer.register_step_pre_hook(before_step),
-            optimizer.register_step_post_hook(after_step),
-        ]
-        me = weakref.ref(self)
-
-        def at_exit() -> None:
-            if (worker := me()) is not None:
-                worker.close()
-
-        atexit.register(at_exit)
-
     # what users read -------------------------------------------------------------------------------------------
 
     @property
@@ -148,12 +120,27 @@ class Worker:
         """The worker's own clock tⁱ: optimizer steps taken."""
         return self.state.clock
 
+    @property
+    def device(self) -> torch.device:
+        """The device this worker should train on: the first accelerator that it is shown, else the CPU.
+
+        The launcher shows each worker its own share of a machine's accelerators.
+        """
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+    def log(self, **scalars: float) -> None:
+        """Add numbers of your own to this step's record: `worker.log(loss=loss.item())`.
+
+        `loss` is shown in the live view and the report; the others stand in the record under "scalars".
+        """
+        self.recorder.log(scalars)
+
     def shard(self, loader: Any) -> Iterable[Any]:
         """Iterate over a `DataLoader` in this worker's own seeded order; every worker sees the entire set."""
         from easgd.data import shard
 
         mine = loader if self.context.alone else shard(loader, self.rank, self.workers, seed=self.seed)
-        return _Timed(mine, self.recorder)
+        return TimedLoader(mine, self.recorder)
 
     def center(self, batches: Iterable[Any] | None = None) -> dict[str, Tensor]:
         """Return the center (z where one is kept) as a state dict of the model: what is evaluated and shipped.
@@ -181,33 +168,52 @@ class Worker:
         if self.client is not None:
             self.client.begin_average()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin a step, once: the model's forward is about to run."""
         if self._begun or self._closed:
             return
         self._begun = True
         self.exchange.begin()
 
-    def _before_step(self, closure: bool) -> None:
+    def before_step(self, closure: bool) -> None:
+        """The optimizer is about to step; a closure will compute the gradient in it."""
+        # A fused optimizer is called by GradScaler even if it will not move: such a step is no step of the clock.
+        found_inf = getattr(self.replica.optimizer, "found_inf", None)
+        self._skipped = found_inf is not None and bool(found_inf)
+        if self._skipped:
+            return
         if not self._begun:
             # The model's forward was not what ran: a step that has its gradient already can only begin now, and the
             # next one begins as soon as this one has ended.
             self._eager = True
-            self._begin()
+            self.begin()
         if not self.context.alone:
-            self._check_groups()
+            self._check_parameters()
         self.exchange.before_step(closure)
 
-    def _check_groups(self) -> None:
+    def _check_parameters(self) -> None:
+        """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
         now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
         if now != self._optimized:
-            then = self._optimized
-            raise SettingError(f"the optimizer has {now} parameters, {then} when attached; attach after adding them")
+            raise SettingError(
+                f"the optimizer has {now} parameters, {self._optimized} when attached; "
+                "call easgd.attach after add_param_group"
+            )
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and id(parameter) not in self._tied:
+                raise SettingError(
+                    f"{name} was frozen when attached and trains now, untied to the center; "
+                    "write easgd.attach(…, include_frozen=True)"
+                )
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """The optimizer has stepped: complete the exchange."""
+        if self._skipped:
+            return
         self.exchange.finish()
         self._begun = False
         if self._eager:
-            self._begin()
+            self.begin()
 
     # saving and leaving ----------------------------------------------------------------------------------------
 
@@ -250,7 +256,7 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        _OPEN.discard(self)
+        OPEN_WORKERS.discard(self)
         for hook in self._hooks:
             hook.remove()
         self.exchange.close()
@@ -264,22 +270,3 @@ class Worker:
                 self.exchange.tell()
                 self.recorder.event("leave")
         self.recorder.close()
-
-
-def close_all() -> None:
-    """Close every worker of this process that is in a run: a process that lives on does so after a script has ended."""
-    for worker in list(_OPEN):
-        worker.close()
-
-
-class _Timed:
-    """A loader whose waiting time is counted as data time."""
-
-    def __init__(self, loader: Any, recorder: Recorder) -> None:
-        self.loader, self.recorder = loader, recorder
-
-    def __iter__(self) -> Any:
-        return self.recorder.timed(self.loader)
-
-    def __len__(self) -> int:
-        return len(self.loader)

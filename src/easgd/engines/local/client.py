@@ -20,12 +20,13 @@ from easgd import checkpoint
 from easgd.center.client import JoinRequest
 from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.state import CenterState, accepts
-from easgd.engines.local.control import CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control
+from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.errors import NonFiniteError, SettingError, refuse
 from easgd.locks import RecordLocks
+from easgd.worker.context import DEFAULT_CENTER
 
 LIFE_SECONDS = 60.0
 REST = "rest.safetensors"
@@ -34,7 +35,10 @@ _MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: re
 
 def connect(address: str, request: JoinRequest) -> SharedMemoryClient:
     """Open the center of the run in folder `address`, or lay it out if this worker is the first."""
-    return SharedMemoryClient(Path(address), request)
+    run = Path(address)
+    folder = run if request.center == DEFAULT_CENTER else run / CENTERS / request.center
+    folder.mkdir(parents=True, exist_ok=True)
+    return SharedMemoryClient(folder, request)
 
 
 class SharedMemoryClient:
@@ -200,6 +204,10 @@ class SharedMemoryClient:
             finally:
                 self.snapshot_lock.leave()
         self.update_sqnorm = None if part is None else total
+
+    def same_gradient(self, digest: int) -> list[int]:
+        """Report a digest of this worker's first gradient; return the ranks that reported the same before."""
+        return self.control.same_gradient(self.rank, digest)
 
     def begin_average(self) -> None:
         """Begin the time average anew, on all stripes between two exchanges."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from easgd.locks import RecordLocks
 
 CENTER, HEADER, LOCKS = "center", "header.json", "locks"
+CENTERS = "centers"  # folder of the further centers of a script that trains several models
 RANKS, STRIPES_MOST = 1024, 64
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: counters, then one word per rank four times over, then the clock of each stripe (`CenterState`)
+# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`)
 CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
-STATES, INCARNATIONS, ARRIVED, ADDED, STRIPE_CLOCKS = (64 + k * RANKS for k in range(5))
+STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, STRIPE_CLOCKS = (64 + k * RANKS for k in range(6))
 CLOCK_WORDS = 2
 VERSION = STRIPE_CLOCKS  # the master's clock counts the updates of the first stripe
 BYTES = -(-8 * (STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -83,6 +84,16 @@ class Control:
                 self.words[STATES + rank] = DEAD
                 self._count()
 
+    def same_gradient(self, rank: int, digest: int) -> list[int]:
+        """Note the digest of a worker's first gradient; return the ranks that noted the same before."""
+        words = self.words
+        with self.changing():
+            # Also of those that have left: a short script may be over before another worker has begun.
+            known = range(words[RING])
+            same = [other for other in known if other != rank and words[DIGESTS + other] == digest]
+            words[DIGESTS + rank] = digest
+        return same
+
     def joined(self) -> list[int]:
         """The ranks that are in the run."""
         return [rank for rank, state in enumerate(self.words[STATES : STATES + RANKS]) if state == JOINED]
@@ -108,6 +119,7 @@ def origin(folder: str | os.PathLike[str]) -> float | None:
 
 
 def mark_dead(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
-    """Mark a worker of the run in `folder` dead: a launcher calls it when it sees a death."""
-    if Control.exists(Path(folder)):
-        Control(Path(folder)).mark_dead(rank, incarnation)
+    """Mark a worker of the run in `folder` dead at all its centers: a launcher calls it when it sees a death."""
+    for center in (Path(folder), *Path(folder, CENTERS).glob("*")):
+        if Control.exists(center):
+            Control(center).mark_dead(rank, incarnation)

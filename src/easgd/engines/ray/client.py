@@ -135,6 +135,11 @@ class RayCenterClient:
         """Not possible here: x̃ is in other processes."""
         raise NotImplementedError("a center on a cluster cannot be moved in place")
 
+    def same_gradient(self, digest: int) -> list[int]:
+        """Report a digest of this worker's first gradient; return the ranks that reported the same before."""
+        same: list[int] = self.coordinator.same_gradient(self.center, self.rank, digest)
+        return same
+
     def begin_average(self) -> None:
         """Begin the time average anew on every shard."""
         self._resolve(RETRY_SECONDS)

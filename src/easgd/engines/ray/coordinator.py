@@ -171,6 +171,14 @@ class Coordinator:
             await self._enroll(center)
         self._notify()
 
+    async def same_gradient(self, center: str, rank: int, digest: int) -> list[int]:
+        """Note the digest of a worker's first gradient; return the ranks that noted the same before."""
+        await self._ready()
+        digests = self.memberships[center].digests
+        same = [other for other, its in digests.items() if other != rank and its == digest]
+        digests[rank] = digest
+        return same
+
     async def leave_behind(self, center: str, rest: bytes, aliases: dict[str, str]) -> None:
         """Keep the first worker's rest of the model, as the bytes of a safetensors file."""
         await self._ready()

@@ -33,6 +33,7 @@ class Membership:
         self.incarnations: dict[int, int] = {}
         self.dead: dict[int, int] = {}
         self.serial = 0  # counts changes: a shard that has heard of a later one ignores an earlier
+        self.digests: dict[int, int] = {}  # rank -> digest of its first gradient
         self.turn = 0
         self.began: float | None = None
         self.rest: bytes | None = None

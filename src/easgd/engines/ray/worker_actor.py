@@ -199,7 +199,7 @@ class WorkerActor:
 
     def _leave(self) -> None:
         """A process of Ray's lives on when the script ends: what would happen at exit happens now."""
-        if "easgd.worker.worker" in sys.modules:
-            from easgd.worker.worker import close_all
+        if "easgd.worker.open_workers" in sys.modules:
+            from easgd.worker.open_workers import close_all
 
             close_all()

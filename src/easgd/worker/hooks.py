@@ -1,0 +1,49 @@
+"""The hooks that drive a worker from a training loop that knows nothing of it."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+if TYPE_CHECKING:
+    from easgd.worker.worker import Worker
+
+
+def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:
+    """Let the model's forward begin a step of the worker and the optimizer's step end it; return the handles.
+
+    The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced into a
+    compiled graph.
+    """
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def before_forward(module: nn.Module, args: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            worker.begin()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def before_step(opt: Any, args: Any, kwargs: Any) -> None:
+        # The arguments are those of `step`, the optimizer itself first.
+        worker.before_step(closure=any(a is not None for a in (*args[1:], kwargs.get("closure"))))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def after_step(opt: Any, args: Any, kwargs: Any) -> None:
+        worker.finish()
+
+    me = weakref.ref(worker)
+
+    def at_exit() -> None:
+        if (living := me()) is not None:
+            living.close()
+
+    atexit.register(at_exit)
+    return [
+        model.register_forward_pre_hook(before_forward),
+        optimizer.register_step_pre_hook(before_step),
+        optimizer.register_step_post_hook(after_step),
+    ]

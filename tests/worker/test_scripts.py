@@ -1,0 +1,220 @@
+"""What scripts do that know nothing of us: one seed for all, several models, layers unfrozen later, skipped steps."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from attaching import net, train
+from torch import nn
+
+import easgd
+from easgd.worker import seeding
+
+SAME_SEED = """
+import easgd, torch
+from torch import nn
+torch.manual_seed(1337)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+easgd.attach(model, optimizer, easgd.EASGD(period=2), reseed={reseed})
+for step in range(8):
+    x = torch.randn(4, 8)
+    print("batch", step, round(float(x.sum()), 6))
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def batches(out: str, rank: int) -> list[str]:
+    return [line.removeprefix(f"[{rank}] ") for line in out.splitlines() if line.startswith(f"[{rank}] batch")]
+
+
+def test_workers_of_a_script_with_a_fixed_seed_draw_different_batches(launch):
+    first, second = (launch(SAME_SEED.format(reseed=True), workers=2, where=where) for where in "ab")
+    (code, out, err), (_, again, _) = first.wait(), second.wait()
+    assert code == 0, err
+    assert batches(out, 0) != batches(out, 1)
+    assert [batches(out, r) for r in (0, 1)] == [batches(again, r) for r in (0, 1)], "and the same ones every time"
+    assert "exactly the same" not in err
+
+
+def test_workers_that_make_the_same_steps_are_told_apart_by_a_warning(launch):
+    run = launch(SAME_SEED.format(reseed=False), workers=2)
+    code, out, err = run.wait()
+    assert code == 0, err
+    assert batches(out, 0) == batches(out, 1)
+    assert err.count("computed exactly the same first gradient") == 1
+    assert "worker.shard(loader)" in err
+    events = [json.loads(line) for path in run.out.glob("records-*.jsonl") for line in path.read_text().splitlines()]
+    assert sum("exactly the same" in e.get("detail", "") for e in events) == 1
+
+
+def drawn() -> tuple[float, float, float]:
+    return float(torch.rand(())), float(np.random.rand()), random.random()
+
+
+def test_seeds_differ_by_rank_and_incarnation_and_follow_from_the_scripts_own():
+    found = {}
+    for seed in (0, 1):
+        for place in ((0, 0), (1, 0), (1, 1), (2, 0)):
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            plain = drawn()
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            seeding.reseed(*place)
+            found[seed, place] = drawn()
+            if place == (0, 0):
+                assert found[seed, place] == plain, "the first worker keeps the script's own stream"
+    for column in zip(*found.values(), strict=True):
+        assert len(set(column)) == len(found)
+    torch.manual_seed(1)
+    np.random.seed(1)
+    random.seed(1)
+    seeding.reseed(1, 1)
+    assert drawn() == found[1, (1, 1)]
+
+
+def steps(models, optimizers, count=6):
+    for _ in range(count):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model(torch.ones(2, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("names", [(None, None), ("generator", "discriminator")])
+@pytest.mark.parametrize("shapes", [((4, 3), (4, 2)), ((4, 3), (4, 3))])
+def test_a_script_with_two_models_has_a_center_for_each(names, shapes, run_folder):
+    models = [nn.Linear(*shape) for shape in shapes]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    workers = [
+        easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5), name=name)
+        for model, optimizer, name in zip(models, optimizers, names, strict=True)
+    ]
+    starts = [worker.center() for worker in workers]
+    steps(models, optimizers)
+    for worker, model, start in zip(workers, models, starts, strict=True):
+        center = worker.center()
+        assert center.keys() == model.state_dict().keys()
+        assert all(center[key].shape == model.state_dict()[key].shape for key in center)
+        assert not torch.equal(center["weight"], start["weight"])
+        assert worker.clock == 6
+    assert not torch.equal(workers[0].center()["weight"][:2], workers[1].center()["weight"][:2])
+    for worker in workers:
+        worker.close()
+
+
+def test_a_model_is_attached_once(run_folder):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD())
+    with pytest.raises(easgd.SettingError, match="attached already"):
+        easgd.attach(model, optimizer, easgd.EASGD())
+    with pytest.raises(easgd.SettingError, match="name = a/b"):
+        easgd.attach(net(), torch.optim.SGD(net().parameters(), lr=0.1), easgd.EASGD(), name="a/b")
+    worker.close()
+    easgd.attach(model, optimizer, easgd.EASGD()).close()
+
+
+def frozen_net():
+    model = net()
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_a_layer_that_is_unfrozen_later_stops_the_run_with_one_line(run_folder):
+    model, optimizer = frozen_net()
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+    train(model, optimizer, steps=2)
+    model[0].requires_grad_(True)
+    with pytest.raises(easgd.SettingError, match=r"0\.weight was frozen .* include_frozen=True"):
+        train(model, optimizer, steps=1)
+    worker.close()
+
+
+def test_frozen_layers_may_be_tied_from_the_start(run_folder):
+    model, optimizer = frozen_net()
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5), include_frozen=True)
+    start = worker.center()["0.weight"].clone()
+    train(model, optimizer, steps=2)
+    assert torch.equal(worker.center()["0.weight"], start)
+    model[0].requires_grad_(True)
+    train(model, optimizer, steps=3)
+    assert not torch.equal(worker.center()["0.weight"], start), "what trains now reaches the center"
+    worker.close()
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As accelerate's: an Optimizer whose __init__ never ran."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self, closure=None):
+        self.optimizer.step(closure)
+
+
+def test_a_wrapped_optimizer_is_unwrapped(run_folder):
+    model = net()
+    wrapped = Wrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    worker = easgd.attach(model, wrapped, easgd.EASGD(period=1))
+    for _ in range(3):
+        model(torch.ones(1, 6)).sum().backward()
+        wrapped.step()
+    assert worker.clock == 3
+    worker.close()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_step_that_grad_scaler_skips_does_not_tick(fused, run_folder):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=fused)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for poison in (1.0, float("inf"), 1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(poison * model(torch.ones(1, 6)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert worker.clock == 3
+    assert worker.client.version == 3
+    worker.close()
+
+
+def test_sparse_gradients_are_exchanged_like_others(run_folder):
+    model = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5))
+    start = worker.center()["weight"].clone()
+    for _ in range(4):
+        model(torch.tensor([1, 2])).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    moved = (worker.center()["weight"] != start).any(1)
+    assert moved.nonzero().flatten().tolist() == [1, 2]
+    worker.close()
+
+
+def test_the_users_own_numbers_are_recorded(run_folder, tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
+    for step in range(3):
+        model(torch.ones(1, 6)).sum().backward()
+        worker.log(loss=0.5 + step, accuracy=0.25)
+        optimizer.step()
+    assert worker.device == torch.device("cpu")
+    worker.close()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "records-0-0.jsonl").read_text().splitlines()]
+    rows = [line for line in lines if line["event"] == "step"]
+    assert [(row["loss"], row["scalars"]) for row in rows] == [(0.5 + k, {"accuracy": 0.25}) for k in range(3)]
