@@ -64,12 +64,10 @@ class Layout:
         return out
 
     def as_json(self) -> dict[str, Any]:
-        """For the header."""
         return {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Layout:
-        """From the header."""
         return Layout(
             tuple(data["names"]),
             tuple(tuple(s) for s in data["shapes"]),

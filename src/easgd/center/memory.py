@@ -23,7 +23,6 @@ class MemoryClient:
 
     @property
     def version(self) -> int:
-        """The master's clock."""
         return self.state.version
 
     def join(self, incarnation: int) -> Tensor:
@@ -42,7 +41,7 @@ class MemoryClient:
         """Keep nothing: the script has its model."""
 
     def leave(self) -> None:
-        """Leave nobody behind."""
+        """Nobody waits for a worker alone."""
 
     def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
         """Apply one message and answer it; None if it was refused."""
@@ -57,7 +56,6 @@ class MemoryClient:
         raise NotImplementedError
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
-        """A round of one."""
         return self.state.exchange(message, scale)
 
     def same_gradient(self, digest: int) -> list[int]:

@@ -44,7 +44,6 @@ class Recorder:
         return time.perf_counter() - self.start
 
     def step(self, clock: int, staleness: int | None, distance: float | None, sent: int) -> None:
-        """A step has ended."""
         now = time.perf_counter()
         lost = self.data + self.communication + self.waiting
         self.write(
@@ -64,7 +63,7 @@ class Recorder:
         self.scalars = {**self.scalars, **numbers}
 
     def event(self, kind: str, detail: str = "") -> None:
-        """Something remarkable has happened."""
+        """Record something that is not a step: a death, a join, a refused exchange."""
         self.write(Event(kind, self.now(), self.rank, detail, self.node))
 
     def write(self, record: Record) -> None:
@@ -100,7 +99,7 @@ class Recorder:
             yield batch
 
     def close(self) -> None:
-        """Write the rest."""
+        """Flush and close the file; a disk that does not take it costs the records only."""
         if self._file is not None:
             file, self._file = self._file, None
             with suppress(OSError):

@@ -46,7 +46,7 @@ class Control:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the control lock."""
+        """Hold the lock that guards changes of more than one word."""
         with self.locks.threads, self.locks.hold(CONTROL):
             yield
 
@@ -61,7 +61,7 @@ class Control:
         return self.words[ORIGIN] / 1e9
 
     def enter(self, rank: int, incarnation: int) -> None:
-        """A worker joins."""
+        """Mark a worker as joined; whatever a former incarnation left is forgotten."""
         with self.changing():
             self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
             # What a former incarnation left of a synchronous round does not count for this one.
@@ -70,7 +70,7 @@ class Control:
             self._count()
 
     def leave(self, rank: int) -> None:
-        """A worker leaves politely."""
+        """Mark a worker as gone of its own will: nobody waits for it any more."""
         with self.changing():
             self.words[STATES + rank] = LEFT
             self._count()

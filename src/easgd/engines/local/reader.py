@@ -46,7 +46,7 @@ class SharedMemoryReader:
     def snapshot(self, patience: float = 0.05) -> Slots | None:
         """A copy of all the center's vectors between two exchanges; None if there is no such moment within `patience`.
 
-        A worker that was stopped in the middle of an exchange keeps the lock; an onlooker must not make the others wait
+        A worker that was stopped in the middle of an exchange keeps the lock; an observer must not make the others wait
         for it too.
         """
         if (segment := self.segment) is None:

@@ -1,4 +1,4 @@
-"""The gate of a center in shared memory: exchanges pass it together, a snapshot closes it and is alone inside."""
+"""The lock between exchanges and snapshots of a center in shared memory: exchanges share it, a snapshot is alone."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ POLL = 5e-4
 
 
 class SnapshotLock:
-    """A lock that exchanges share, with a turnstile before it so that a snapshot cannot starve."""
+    """A reader-writer lock over record locks, with a turnstile before it so that a snapshot cannot starve."""
 
     def __init__(self, locks: RecordLocks, words: memoryview[int]) -> None:
         self.locks, self.words = locks, words
 
     def enter(self) -> float:
-        """Go inside to exchange; return the seconds that took. While a snapshot wants it empty, queue up behind it."""
+        """Take the shared side for one exchange; return the seconds of waiting. Queue up behind a snapshot that waits."""
         if self.words[CLOSING]:
             with self.locks.hold(TURNSTILE):
                 return self.locks.take(GATE, shared=True)
         return self.locks.take(GATE, shared=True)
 
     def leave(self) -> None:
-        """Go outside."""
+        """Release the shared side."""
         self.locks.release(GATE)
 
     @contextmanager
     def closed(self, patience: float | None = None) -> Iterator[bool]:
-        """Keep new exchanges out while the gate empties, then be alone inside; False if it did not within `patience`.
+        """Hold off new exchanges until the running ones have ended, then be alone; False if that takes over `patience`.
 
         Whoever is killed in here leaves the word set: exchanges then take one lock more, until the next snapshot.
         """

@@ -71,7 +71,7 @@ class RayCenterClient:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """Roll-backs, to be written down."""
+        """What is worth a record: shards that began again from a checkpoint, links that fell back to Ray's calls."""
         return self.transport.events
 
     # membership ------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class RayCenterClient:
         try:
             replies = self.transport.deliver(pending, into, seconds)
         except UnreachableError:
-            # It waits for better times in memory of its own: the worker will use the message's again.
+            # Copies are kept until the center answers again: the worker will use this memory for its next message.
             pending.message = None if pending.message is None else pending.message.clone()
             pending.payloads = [None if payload is None else payload.clone() for payload in pending.payloads]
             raise

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Kind(IntEnum):
-    """What is asked for."""
+    """What a request asks a shard to do."""
 
     EXCHANGE = 0
     """Apply the message, answer it."""
@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 
 class Status(IntEnum):
-    """What became of it."""
+    """How a shard answered a request."""
 
     DONE = 0
     PLAIN = 1
@@ -83,7 +83,7 @@ class ShardLink(Protocol):
         """
 
     def close(self) -> None:
-        """Let go."""
+        """Release the connection."""
 
 
 class LinkError(Exception):

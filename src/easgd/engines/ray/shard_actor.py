@@ -26,7 +26,7 @@ class ShardActor:
         self.server: SocketServer | None = None
 
     def pid(self) -> int:
-        """For whoever watches it."""
+        """Return the process id, so that tests can kill it."""
         return os.getpid()
 
     def address(self, secret: bytes) -> tuple[str, int]:
@@ -51,7 +51,7 @@ class ShardActor:
         self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray], version: int,
         averaged_from: int = 0,
     ) -> None:  # fmt: skip
-        """Begin with these vectors."""
+        """Take these vectors as the start value; a second upload of the same center is ignored."""
         if center not in self.shards:
             self.shards[center] = Shard(method, codec, tensors_of(slots), version, averaged_from)
 

@@ -116,7 +116,6 @@ class SocketLink:
         return Reply(*fields), size
 
     def close(self) -> None:
-        """Close it."""
         self.socket.close()
 
 

@@ -112,6 +112,6 @@ class Transport:
             self._epochs[k], self._versions[k] = reply.epoch, reply.version
 
     def close(self) -> None:
-        """Let all links go."""
+        """Close the connections to all shards."""
         for k in range(len(self.links)):
             self._drop(k)

@@ -46,7 +46,7 @@ class CompressedLink:
         return self.codec.decode(self.codec.encode(d), self.size)
 
     def state_dict(self) -> dict[str, Any]:
-        """The two memories."""
+        """Return what both directions remember of their rounding."""
         following = None if self.following is None else self.following.value
         return {"rest": self.feedback.rest, "following": following}
 

@@ -74,6 +74,5 @@ class Gradients:
             self._ahead.pop(key).cancel()
 
     def close(self) -> None:
-        """Let the pool go."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

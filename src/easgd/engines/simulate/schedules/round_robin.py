@@ -57,9 +57,7 @@ class RoundRobin:
         return [w.state for w in order if w.alive and (free or not w.state.due)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Whose turn it is."""
         return {"turn": self.turn}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Whose turn it is."""
         self.turn = state["turn"]

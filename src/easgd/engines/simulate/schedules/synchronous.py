@@ -67,4 +67,4 @@ class Synchronous:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        pass
