@@ -19,7 +19,7 @@ class SnapshotLock:
         self.locks, self.words = locks, words
 
     def enter(self) -> float:
-        """Take the shared side for one exchange; return the seconds of waiting. Queue up behind a snapshot that waits."""
+        """Take the shared side for one exchange, behind a snapshot that waits; return the seconds of waiting."""
         if self.words[CLOSING]:
             with self.locks.hold(TURNSTILE):
                 return self.locks.take(GATE, shared=True)
