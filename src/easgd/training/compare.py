@@ -40,7 +40,10 @@ def compare(
         view: where progress is shown; nowhere if None.
 
     Example:
-        >>> easgd.compare({"engine": "simulate", "method": ["msgd", "eamsgd"]}, "runs/two")     # doctest: +SKIP
+        >>> import easgd
+        >>> grid = {"engine": "simulate", "network": "digits-mlp", "method": ["sgd", "easgd"], "steps": 20}
+        >>> [run.label for run in easgd.compare(grid, "runs/two")]
+        ['SGD', 'EASGD p=4 τ=10']
     """
     made = grid if isinstance(grid, Sweep) else make_sweep(grid) if isinstance(grid, Mapping) else load_sweep(grid)
     planned = carry_out(made, Path(out), jobs=jobs, view=view)

@@ -22,15 +22,18 @@ Curve = npt.NDArray[np.float64]
 
 
 def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """StepInProgress evaluations into one array per column; what was not measured is NaN."""
+    """Turn evaluations into one array per column; what was not measured is NaN."""
     return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in COLUMNS}
 
 
 class Run:
     """The folder of a run, read.
 
-    >>> run = easgd.train(easgd.Config(method="easgd"))            # doctest: +SKIP
-    >>> run.curves()["test_error"].min(), run.center               # doctest: +SKIP
+    >>> import easgd
+    >>> config = easgd.Config(method="easgd", engine="simulate", network="digits-mlp", steps=60)
+    >>> run = Run(easgd.train(config, "runs/one").path)
+    >>> bool(run.curves()["test_error"].min() < 0.2), sorted(run.center)[:2]
+    (True, ['layers.1.bias', 'layers.1.weight'])
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -1,0 +1,24 @@
+"""The examples in the docstrings give what they say."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import easgd
+
+SOURCE = Path(easgd.__file__).parent
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    for path in sorted(SOURCE.rglob("*.py"))
+    if ">>> " in path.read_text()
+]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_every_example_gives_what_it_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0, "every example is skipped"
+    assert result.failed == 0
