@@ -49,21 +49,23 @@ class Rounds:
         words = self.words
 
         def mine() -> bool:
-            holder = words[TURN] % words[RING]
+            holder = words[TURN]
             if words[STATES + holder] != JOINED:
                 with self.control.changing():
-                    if words[TURN] % words[RING] == holder:
-                        words[TURN] += 1
+                    if words[TURN] == holder:
+                        self._next_turn()
             return holder == self.rank
 
-        self._wait(
-            mine, deadline, lambda: f"no turn within {deadline:g} s, worker {words[TURN] % words[RING]} holds it"
-        )
+        self._wait(mine, deadline, lambda: f"no turn within {deadline:g} s, worker {words[TURN]} holds it")
 
     def pass_turn(self) -> None:
         """Let the next worker act."""
         with self.control.changing():
-            self.words[TURN] += 1
+            self._next_turn()
+
+    def _next_turn(self) -> None:
+        # The word is the holder's rank, not a count of turns: the ring may grow while somebody holds the turn.
+        self.words[TURN] = (self.words[TURN] + 1) % self.words[RING]
 
     # all together ----------------------------------------------------------------------------------------------
 
