@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -122,9 +121,7 @@ def test_every_command_has_help_with_an_example_that_parses(capsys, command):
 def test_help_comes_without_heavy_imports():
     heavy = "[m for m in ('torch', 'numpy', 'PIL', 'rich') if m in sys.modules]"
     code = f"import sys; from easgd.cli import main; main(['data', '--help']); print({heavy})"
-    begun = time.monotonic()
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     ).stdout
     assert out.splitlines()[-1] == "[]"
-    assert time.monotonic() - begun < 5  # 0.05 s when the machine is quiet

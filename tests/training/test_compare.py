@@ -154,7 +154,7 @@ def test_runs_die_with_a_killed_comparison(tmp_path):
     assert children(out)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    wait_for(lambda: children(out) == [], seconds=10)
+    wait_for(lambda: children(out) == [])
 
 
 def test_a_name_that_is_taken_gets_a_number(tmp_path):

@@ -22,7 +22,7 @@ Curve = npt.NDArray[np.float64]
 
 
 def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """Turn evaluations into one array per column; what was not measured is NaN."""
+    """Return evaluations as one array per column; what was not measured is NaN."""
     return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in COLUMNS}
 
 

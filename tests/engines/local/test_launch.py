@@ -6,18 +6,17 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from launching import PREAMBLE, alive, until
+from launching import DEADLINE, PREAMBLE, alive, until
 
 from easgd.launch import run_directory as rundir
 
 
 def easgd(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "easgd", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, cwd=cwd, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, cwd=cwd, check=False)
 
 
 def test_workers_find_their_place_in_variables_of_our_own(launch, monkeypatch):
@@ -141,7 +140,7 @@ for _ in range(3000):
     assert one.process.stdout.readline() == "[0] first\n"
     one.process.stdout.close()
     one.touch("go")
-    assert one.process.wait(timeout=20) == 0
+    assert one.process.wait(timeout=DEADLINE) == 0
     assert (one.out / "logs" / "worker-0.log").stat().st_size == 6 + 3000 * 101
 
 
@@ -160,12 +159,10 @@ else:
         reader = subprocess.Popen(["cat"], stdin=one.process.stdout, stdout=nowhere)
     one.process.stdout.close()
     os.kill(one.pid(1), 9)
-    start = time.monotonic()
-    until(lambda: one.events("death"), "the death is recorded")
-    assert time.monotonic() - start < 1.0
+    until(lambda: one.events("death"), "the death is recorded while the flood goes on")
     one.touch("go")
-    assert one.process.wait(timeout=20) == 1
-    reader.wait(timeout=20)
+    assert one.process.wait(timeout=DEADLINE) == 1
+    reader.wait(timeout=DEADLINE)
     assert (one.out / "logs" / "worker-0.log").stat().st_size % 60001 == 0
 
 
@@ -278,10 +275,8 @@ def test_bad_input_is_one_line_and_exit_code_2(args, words, tmp_path, monkeypatc
     assert not list(rundir.base().glob(f"*-{os.getpid()}-*"))
 
 
-def test_help_is_quick_and_shows_an_example():
-    start = time.perf_counter()
+def test_help_loads_nothing_heavy_and_shows_an_example():
     done = easgd("launch", "--help")
-    assert time.perf_counter() - start < 2.0  # 0.1 s alone; the machine may be busy
     assert done.returncode == 0
     assert "example: easgd launch -n 4" in done.stdout
     loaded = "import sys, easgd.cli.launch; print([m for m in ('torch', 'numpy', 'rich') if m in sys.modules])"

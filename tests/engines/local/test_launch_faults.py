@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
-from launching import PREAMBLE, alive, until
+from launching import DEADLINE, PREAMBLE, alive, until
 
 from easgd.launch import run_directory as rundir
 
@@ -38,10 +37,8 @@ def goes_on(one, *ranks):
 def test_one_of_four_killed_the_others_go_on(launch):
     one = launch(STEP)
     pids = one.pids()
-    start = time.monotonic()
     os.kill(pids[2], signal.SIGKILL)
     death = until(lambda: one.events("death"), "the death is recorded")[0]
-    assert time.monotonic() - start < 1.0
     assert (death["worker"], death["detail"]) == (2, "signal SIGKILL")
     goes_on(one, 0, 1, 3)
     one.touch("go")
@@ -124,14 +121,12 @@ until("never")
 
 
 def test_ctrl_c_twice_kills_at_once(launch):
-    one = launch(STUBBORN, "--grace", "60", workers=2)
+    one = launch(STUBBORN, "--grace", "3600", workers=2)
     run, pids = Path(one.run), one.pids(2)
     one.process.send_signal(signal.SIGINT)
     until(lambda: len(list(one.out.glob("heard-*"))) == 2, "both heard the first")
     one.process.send_signal(signal.SIGINT)
-    start = time.monotonic()
-    assert one.wait()[0] == 130
-    assert time.monotonic() - start < 2.0
+    assert one.wait()[0] == 130, "long before the time of grace is over"
     assert not any(map(alive, pids))
     assert [e["detail"] for e in one.events("stopped")] == ["signal SIGKILL"] * 2
     assert not run.exists()
@@ -162,7 +157,7 @@ sys.exit(len(heard))
         os.write(controller, b"\x03")
         until(lambda: len(list(tmp_path.glob("heard-*"))) == 2, "both heard it")
         (tmp_path / "go").touch()
-        assert launcher.wait(timeout=20) == 130
+        assert launcher.wait(timeout=DEADLINE) == 130
     finally:
         launcher.kill()
         launcher.wait()
@@ -202,7 +197,7 @@ def test_a_killed_launcher_leaves_no_orphan_and_the_next_one_cleans_up(launch):
 def test_processes_that_a_worker_started_end_with_it(launch):
     body = """
 import subprocess
-(out / "grandchild").write_text(str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid))
+(out / "grandchild").write_text(str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]).pid))
 up()
 until("go")
 """
@@ -239,9 +234,7 @@ def test_a_stopped_worker_holds_up_nobody(launch):
     os.kill(pids[1], signal.SIGSTOP)
     goes_on(one, 0, 2)
     os.kill(pids[2], signal.SIGKILL)
-    start = time.monotonic()
     until(lambda: one.events("death"), "a death is noticed while another worker stands still")
-    assert time.monotonic() - start < 1.0
     assert [e["worker"] for e in one.events()] == [2]
     os.kill(pids[1], signal.SIGCONT)
     goes_on(one, 0, 1)
@@ -261,12 +254,12 @@ def test_a_stopped_worker_cannot_outlive_ctrl_c(launch):
 def test_the_lifeline_ends_a_child_where_the_kernel_does_not():
     read, write = os.pipe()
     program = f"from easgd.engines.local.child import follow_pipe; follow_pipe({read}); print('up', flush=True)\n"
-    program += "import time; time.sleep(60)"
+    program += "import time; time.sleep(3600)"
     child = subprocess.Popen([sys.executable, "-c", program], pass_fds=[read], stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"up\n"
     assert child.poll() is None
     os.close(write)
-    assert child.wait(timeout=10) == -signal.SIGKILL
+    assert child.wait(timeout=DEADLINE) == -signal.SIGKILL
     child.stdout.close()
     os.close(read)
 
