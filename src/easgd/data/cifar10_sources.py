@@ -91,12 +91,15 @@ def _member(archive: Path, name: str) -> bytes:
 def _from_pickle(data: bytes, where: object) -> bytes:
     batch = load_plain(data, where)
     try:
-        pixels, labels = batch[b"data"], np.array(batch[b"labels"])
-        if pixels.shape != (len(labels), 3072) or labels.min() < 0 or labels.max() > 9:
+        pixels, labels = batch[b"data"], batch[b"labels"]
+        # Each label by itself: an array of strings would pad them all to the longest.
+        if pixels.shape != (len(labels), 3072) or not all(
+            isinstance(label, int) and 0 <= label <= 9 for label in labels
+        ):
             raise ValueError("wrong shapes")
     except (KeyError, TypeError, AttributeError, ValueError):
         raise refuse("pickle", where, "it is not a batch of CIFAR-10", "use the original file") from None
-    return np.column_stack([labels.astype(np.uint8), pixels]).tobytes()
+    return np.column_stack([np.array(labels, np.uint8), pixels]).tobytes()
 
 
 @contextlib.contextmanager
