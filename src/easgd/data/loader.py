@@ -19,6 +19,7 @@ from torch import Tensor
 from easgd.data.format import ImageFile, Ints
 from easgd.data.prefetch import Prefetcher
 from easgd.data.sampler import CIFAR10, Sampler, Scheme
+from easgd.data.seeds import CROPS
 from easgd.data.transforms import center_crops, check_crop, cut, labels_of, random_crops
 from easgd.errors import refuse
 
@@ -78,7 +79,7 @@ class Loader:
     def make(self, plan: Plan) -> Batch:
         """Cut a planned batch; on any thread, in any order."""
         number, rows = plan
-        rng = np.random.default_rng([self.seed, 3, self.worker, number])
+        rng = np.random.default_rng([self.seed, CROPS, self.worker, number])
         crops = random_crops(self.file, rows, self.scheme.crop, self.scheme.flip, rng)
         return cut(self.file, rows, crops), labels_of(self.file, rows)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from easgd.data.cursors import Chunk, Cursors, Ring, SharedCursors
 from easgd.data.format import Ints
+from easgd.data.seeds import SHUFFLE
 from easgd.errors import refuse
 
 
@@ -109,7 +110,7 @@ class Sampler:
                 self._on_chunk(chunk)
         fresh = [np.arange(chunk.first, chunk.last) for chunk in chunks]
         pool = np.concatenate([own.pool[own.used :], *fresh])
-        np.random.default_rng([self.seed, 2, worker, own.refills]).shuffle(pool)
+        np.random.default_rng([self.seed, SHUFFLE, worker, own.refills]).shuffle(pool)
         own.pool, own.used, own.refills = pool, 0, own.refills + 1
 
     def batches(self, worker: int = 0) -> Iterator[Ints]:

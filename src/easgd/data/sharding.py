@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
+from easgd.data.seeds import SHARDING
 from easgd.errors import refuse
 
 
@@ -105,7 +106,7 @@ class ShardedLoader(_Resumable):
         super().load_state_dict({"epoch": state["epoch"] + 1, "batch": 0} if done else state)
 
     def _epoch(self, epoch: int, skip: int) -> Iterator[Any]:
-        entropy = np.random.SeedSequence([self.seed, 4, self.rank, epoch]).generate_state(2, np.uint32)
+        entropy = np.random.SeedSequence([self.seed, SHARDING, self.rank, epoch]).generate_state(2, np.uint32)
         self._generator.manual_seed(int(entropy[0]) << 31 | int(entropy[1]) >> 1)
         self._plan.skip = skip
         return iter(self._loader)
