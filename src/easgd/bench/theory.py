@@ -10,7 +10,6 @@ memory, by numpy or torch, on one thread or spread over every core, whichever is
 
 from __future__ import annotations
 
-import os
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from easgd.bench import Row, interleaved
+from easgd.machine import usable_cores
 from easgd.theory import admm_radius, admm_turn, easgd_radius, easgd_turn
 from easgd.theory.checks import Array
 from easgd.theory.linear import CHUNK_BYTES
@@ -57,7 +57,7 @@ def _compare(method: str, p: int, lr: Array, rho: Array) -> list[Row]:
     else:
         ours, rotated = lambda: easgd_radius(p, lr, lr * rho), easgd_rotated(p, lr, lr * rho)
     stacks = {"same maps": rotated, "composed maps": _composed(method, p, lr, rho)}
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         calls = {"ours": ours} | {stack: _fastest(maps, pool) for stack, maps in stacks.items()}
         times = interleaved(calls, repeat=REPEAT)
     took = times["ours"]
@@ -115,7 +115,3 @@ def _memory() -> float:
 
 def _axis(points: int, top: float) -> Array:
     return (np.arange(points) + 0.5) / points * top
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

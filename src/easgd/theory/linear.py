@@ -5,7 +5,6 @@ Knows nothing of any method. Stacks of maps have the matrix in the last two axes
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from easgd.machine import usable_cores
 from easgd.theory.checks import Array
 
 # Large enough that Python's share is nothing; small enough to stay in a core's cache, and for many chunks, so that no
@@ -79,15 +79,11 @@ def radii(
         if progress is not None:
             progress(sum(done))
         return result.reshape(shape)
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for number in pool.map(chunk, starts):
             if progress is not None:
                 progress(number)
     return result.reshape(shape)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run(M: Array, Q: Array, t: int) -> tuple[Array, Array]:
