@@ -1,10 +1,10 @@
-"""A worker's variable as one flat vector, whatever tensors it is made of.
+"""A worker's parameters as one flat vector.
 
-`Replica` reads and moves the parameters that an optimizer trains. The tensors stay the user's: nothing is replaced,
-only read and changed in place. A single flat parameter, as in the simulator, is used without a copy.
+`Replica` reads and changes the parameters that an optimizer trains, in place: the user's tensors are never replaced. A
+single flat parameter, as in the simulator, is used without a copy.
 
-`pack` goes the other way, for a model that is ours to rearrange: its parameters and their gradients become views of
-two vectors, so that many virtual workers can take turns with one model.
+`pack` rearranges a model that the library owns: its parameters and gradients become views of two vectors, so that many
+simulated workers can use one model in turn.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from easgd.errors import SettingError
 
 
 class Replica:
-    """The tensors of one worker and the optimizer that moves them, seen as one flat vector.
+    """One worker's parameters and their optimizer, as one flat vector.
 
-    Elements come in the order of memory, so that a `channels_last` weight is copied straight. Parameters that are not
-    float32, or not on the CPU, pass through a float32 vector in host memory (pinned, where the device wants it).
+    Elements are in memory order, so that a `channels_last` weight is copied contiguously. Parameters that are not
+    float32 or not on the CPU are copied through a float32 vector in host memory (pinned for CUDA).
     """
 
     def __init__(self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -30,7 +30,7 @@ class Replica:
         self.optimizer = optimizer
         self.sizes = [p.numel() for p in self.params]
         self.size = sum(self.sizes)
-        # A lone flat parameter is its own vector, whatever its dtype: nothing is ever copied.
+        # A single flat parameter is the vector itself, whatever its dtype: nothing is copied.
         self._flat = self.params[0].detach() if len(self.params) == 1 and self.params[0].dim() == 1 else None
         self._stage: Tensor | None = None
         self._index = {id(p): i for i, p in enumerate(self.params)}
@@ -38,11 +38,11 @@ class Replica:
 
     @property
     def lr(self) -> float:
-        """The current learning rate η (of the first parameter group)."""
+        """The current learning rate η of the first parameter group."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def read(self) -> Tensor:
-        """Return the stored parameters as one vector; it may be reused or share their memory: read it and let it go."""
+        """Return the parameters as one vector. It may share their memory, and the next call may overwrite it."""
         if self._flat is not None:
             return self._flat
         devices = {p.device for p in self.params if p.is_cuda}
@@ -50,45 +50,45 @@ class Replica:
             self._stage = torch.empty(self.size, dtype=torch.float32, pin_memory=bool(devices))
         for piece, p in zip(torch.split(self._stage, self.sizes), self.params, strict=True):
             piece.copy_(in_memory_order(p.detach()), non_blocking=p.is_cuda)
-        for device in devices:  # the copies are under way until their streams have done them
+        for device in devices:  # the copies are asynchronous
             torch.cuda.current_stream(device).synchronize()
         return self._stage
 
     def owns(self, vector: Tensor) -> bool:
-        """Whether a vector is the parameters' own memory, which an answer must not be written into."""
+        """Return whether a vector is the parameters' own memory, which an answer must not overwrite."""
         return self._flat is not None and vector.data_ptr() == self._flat.data_ptr()
 
     def in_place(self) -> list[tuple[Tensor, float]] | None:
-        """The tensors' own memory as vectors, each with its gain, if they can be moved just before a step; else None.
+        """Return each tensor's memory as a vector with its gain, if they may be moved just before a step; else None.
 
-        The gain is how far a tensor must move before the step to have moved by 1 after it. A step that adds to x what
-        does not depend on x keeps a move as it is: 1. Weight decay that only shrinks x, to (1 − ηλ)x, shrinks the move
-        with it: 1/(1 − ηλ). Other optimizers' steps are not known to be of this kind.
+        The gain is how far a tensor must move before the step to have moved by 1 after it. If the step adds to x
+        something that does not depend on x, the gain is 1. Weight decay that only scales x by 1 − ηλ scales the move as
+        well: the gain is 1/(1 − ηλ). Optimizers that are not known to be of this kind give None.
         """
         if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in self.params):
             return None
         kind, gains = type(self.optimizer), [1.0] * len(self.params)
         for group in self.optimizer.param_groups:
             shrinks = float(group["lr"]) * float(group.get("weight_decay", 0.0))
-            # In a momentum buffer or in Adam's moments the decay would remember where x was.
+            # With decay inside a momentum buffer or Adam's moments, later steps would depend on the x before the move.
             sgd = kind is torch.optim.SGD and (shrinks == 0 or group["momentum"] == 0)
             adam = kind in (torch.optim.Adam, torch.optim.AdamW) and (shrinks == 0 or group["decoupled_weight_decay"])
             if not (sgd or adam) or shrinks >= 0.5:
                 return None
             for p in group["params"]:
-                if p.grad is not None and id(p) in self._index:  # a tensor without a gradient is passed over
+                if p.grad is not None and id(p) in self._index:  # the optimizer skips a tensor without a gradient
                     gains[self._index[id(p)]] = 1 / (1 - shrinks)
         return [(in_memory_order(p.detach()), gain) for p, gain in zip(self.params, gains, strict=True)]
 
     def position(self) -> Tensor:
-        """Return the paper's x, where the optimizer stores a look-ahead point.
+        """Return the paper's x as one vector, also if the optimizer stores a look-ahead point.
 
-        torch's `SGD(nesterov=True)` keeps y = x + δv and buf = −v/η, so x = y − δv = y + δη·buf,
-        with the η of the last step: a scheduler may have changed the optimizer's own since.
+        torch's `SGD(nesterov=True)` stores y = x + δv and buf = −v/η, so x = y − δv = y + δη·buf, with the η of the
+        last step: a scheduler may have changed the optimizer's η since.
         """
         out = self.read()
         if not isinstance(self.optimizer, torch.optim.SGD):
-            return out  # others may call their buffers so, and mean something else
+            return out  # in other optimizers `momentum_buffer` may mean something else
         pieces: Sequence[Tensor] | None = None
         for rate, group in zip(self.rates, self.optimizer.param_groups, strict=True):
             if not group.get("nesterov"):
@@ -106,7 +106,6 @@ class Replica:
         return out
 
     def write_(self, x: Tensor) -> None:
-        """Set the parameters to the vector x."""
         if self._flat is not None:
             self._flat.copy_(x)
             return
@@ -114,7 +113,7 @@ class Replica:
             in_memory_order(p.detach()).copy_(piece, non_blocking=True)
 
     def add_(self, d: Tensor, alpha: float = 1.0) -> None:
-        """Move the parameters by alpha·d."""
+        """Add alpha·d to the parameters."""
         if self._flat is not None:
             self._flat.add_(d, alpha=alpha)
             return
@@ -122,10 +121,10 @@ class Replica:
             in_memory_order(p.detach()).add_(piece.to(p.device), alpha=alpha)
 
     def follow_rate(self) -> None:
-        """Keep the paper's velocity when the learning rate changes.
+        """Keep the paper's velocity v when the learning rate changes.
 
-        torch stores buf = −v/η, so v would jump with η. Multiplying buf by η_old/η_new keeps v, and with it
-        x = y − δv, what Algorithm 2 means. A rate of zero has no such buf: the change is made good when it ends.
+        torch stores buf = −v/η, so v would change with η. Multiplying buf by η_old/η_new keeps v, and with it
+        x = y − δv, as in Algorithm 2. At η = 0 there is no such buf; it is rescaled when η is positive again.
         """
         if not isinstance(self.optimizer, torch.optim.SGD):
             return
@@ -140,28 +139,32 @@ class Replica:
                     state["momentum_buffer"].mul_(old / new)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return parameters, optimizer state and the learning rates last seen."""
+        """Return the parameters, the optimizer's state and the learning rates of the last step."""
         return {"params": self.params, "optimizer": self.optimizer.state_dict(), "rates": self.rates}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
         for p, saved in zip(self.params, state["params"], strict=True):
             p.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])
         self.rates = list(state["rates"])
 
     def reset_(self, x: Tensor) -> None:
-        """Start anew from x, as a worker that has just joined: no velocity, no moments."""
+        """Set the parameters to x and clear the optimizer's state, as for a worker that has just joined."""
         self.write_(x)
         self.optimizer.state.clear()
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
 
 
 def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
-    """Lay a module's parameters, and their gradients, out in one vector each; return (parameters, gradients).
+    """Make a module's parameters and gradients views of one vector each; return (parameters, gradients).
 
-    Shapes and memory formats are kept. Accumulate into the gradients (`backward`), and zero the vector, not `.grad`.
+    Shapes and memory formats are kept. `backward` accumulates into the gradient vector; zero that vector and do not set
+    `.grad` to None.
+
+    >>> x, g = pack(torch.nn.Linear(2, 3))
+    >>> x.shape, g
+    (torch.Size([9]), tensor([0., 0., 0., 0., 0., 0., 0., 0., 0.]))
     """
     params = list(module.parameters())
     x = torch.cat([in_memory_order(p.detach()) for p in params])
@@ -176,7 +179,7 @@ def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def in_memory_order(tensor: Tensor) -> Tensor:
-    """A dense tensor's own elements as one vector, in the order of memory, which need not be that of the indices."""
+    """Return a view of a dense tensor as one vector in memory order, which may differ from index order."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     if not torch.empty_like(tensor).stride() == tensor.stride():

@@ -1,18 +1,21 @@
-"""Measurements of this machine, always as a ratio to a reference taken in the same run.
+"""Benchmarks, each reported as a ratio to a reference that is measured in the same run.
 
 A benchmark is a module with a function `rows(...) -> list[Row]`, registered in `BENCHES` under its command-line name.
-Numbers of one machine and one day mean little here; a ratio to the physical limit, or to what a user would otherwise
-run, means something on any.
+Absolute numbers depend on the machine and its load. A ratio to the hardware's limit, or to what a user would run
+otherwise, can be compared between machines.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-# command-line name -> module with `rows(progress=...)`; imported only when called
+# command-line name → module, which is imported when the benchmark is run
 BENCHES = {
     "theory": "easgd.bench.theory",
     "simulator": "easgd.bench.simulator",
@@ -36,55 +39,68 @@ class Row:
     ratio: float
 
     def as_dict(self) -> dict[str, str | float]:
-        """Return the row as `--json` prints it."""
         return asdict(self)
 
 
-def seconds(call: Callable[[], object], repeat: int = 5, inner: int = 1) -> float:
-    """Median seconds of one `call`, over `repeat` timings of `inner` calls each, after one warm-up call."""
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds that one call takes."""
+    start = time.perf_counter()
     call()
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        for _ in range(inner):
-            call()
-        times.append((time.perf_counter() - start) / inner)
-    return statistics.median(times)
+    return time.perf_counter() - start
 
 
-def interleaved(calls: dict[str, Callable[[], object]], repeat: int = 5, inner: int = 1) -> dict[str, float]:
-    """Median seconds of each call, timed in turn: a, b, a, b, …, so that a noisy neighbour slows all alike."""
+def interleaved(calls: dict[str, Callable[[], object]], repeat: int = 5) -> dict[str, float]:
+    """Return the median seconds of each call after a warm-up, timed in turn (a, b, a, b, …): other load hits all."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(repeat):
+    for round_ in range(repeat + 1):
         for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(inner):
-                call()
-            times[name].append((time.perf_counter() - start) / inner)
+            taken = timed(call)
+            if round_:
+                times[name].append(taken)
     return {name: statistics.median(samples) for name, samples in times.items()}
 
 
 def side_by_side(
     call: Callable[[], object], reference: Callable[[], object], repeat: int = 9
 ) -> tuple[float, float, float]:
-    """Median seconds of `call` and of `reference`, and the median of their ratio in adjacent timings.
+    """Return the median seconds of `call` and of `reference`, and the median ratio of adjacent timings.
 
-    Neighbours in time share the machine's mood, so their ratio is steadier than the ratio of two medians.
+    The load of the machine is nearly the same for adjacent timings, so this ratio varies less than that of two medians.
     """
     call()
     reference()
+    return medians(lambda: timed(call), lambda: timed(reference), repeat)
+
+
+def medians(measure: Callable[[], float], reference: Callable[[], float], repeat: int) -> tuple[float, float, float]:
+    """Measure both `repeat` times, in alternating order; return both medians and the median of their ratio."""
     pairs = []
     for i in range(repeat):
-        times = {}
-        for name, function in (("a", call), ("b", reference)) if i % 2 else (("b", reference), ("a", call)):
-            start = time.perf_counter()
-            function()
-            times[name] = time.perf_counter() - start
-        pairs.append((times["a"], times["b"]))
-    return (
-        statistics.median(a for a, _ in pairs),
-        statistics.median(b for _, b in pairs),
-        statistics.median(a / b for a, b in pairs),
-    )
+        if i % 2:
+            pairs.append((measure(), reference()))
+        else:
+            second = reference()
+            pairs.append((measure(), second))
+    a, b, ratio = zip(*((a, b, a / b) for a, b in pairs), strict=True)
+    return statistics.median(a), statistics.median(b), statistics.median(ratio)
+
+
+def in_processes(target: Callable[..., None], count: int, *arguments: Any, timeout: float = 900) -> list[Any]:
+    """Run `target(*arguments, rank, barrier, queue)` in `count` spawned processes; return what each put on the queue.
+
+    The barrier is for all processes; each must put exactly one result.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier, queue = context.Barrier(count), context.Queue()
+    processes = [context.Process(target=target, args=(*arguments, rank, barrier, queue)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    results = [queue.get(timeout=timeout) for _ in processes]
+    for process in processes:
+        process.join()
+    return results
+
+
+def memory_folder() -> str | None:
+    """Return a folder in memory for temporary files, or None for the system's default."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -1,14 +1,13 @@
-"""`easgd bench exchange`: the elastic exchange beside the memory limit, for 1, 2 and 4 processes on one center.
+"""`easgd bench exchange`: the elastic exchange relative to the memory limit, for 1, 2 and 4 processes on one center.
 
-The limit is a loop with the same access pattern and nothing to compute: it reads two vectors and writes both, each
-process its own vector and the shared one, without a lock. Both are timed in turn in the same processes, and the ratio
-is the median over neighbours in time. The exchange is all that a worker does: locks, the check that x is finite, the
+The limit is a loop with the same memory accesses and no arithmetic: it reads two vectors and writes both, each process
+its own vector and the shared one, without locks. Both are timed in turn in the same processes, and the ratio is the
+median over adjacent timings. The exchange includes all that a worker does: locks, the check that x is finite, and the
 distance to the center.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import tempfile
 import time
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from easgd.bench import Row, side_by_side
+from easgd.bench import Row, in_processes, memory_folder, side_by_side
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
 from easgd.engines.local.client import SharedMemoryClient
@@ -29,14 +28,12 @@ from easgd.methods import EASGD
 SIZES = (1_000_000, 25_000_000, 100_000_000)
 PROCESSES = (1, 2, 4)
 METHOD = EASGD(period=1, moving_rate=0.1)
-
-
 LIMIT, EXCHANGE = "memory limit", "exchange"
 ROUNDS, SECONDS = 7, 0.1
 
 
 def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES) -> list[Row]:
-    """Measure each size alone against plain torch, then each number of processes against the limit."""
+    """Measure each number of processes against the memory limit, and one process against torch expressions."""
     from rich.progress import track
 
     torch.set_num_threads(1)
@@ -46,7 +43,7 @@ def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES)
 
 
 def _against_torch(n: int) -> Row:
-    """The fused loop against d = α(x − x̃); x = x − d; x̃ = x̃ + d as one would write it."""
+    """Compare the fused loop with the expressions d = α(x − x̃); x = x − d; x̃ = x̃ + d in torch."""
     x, center = torch.rand(n), torch.rand(n)
     mine, shared = x.clone(), center.clone()
 
@@ -59,36 +56,22 @@ def _against_torch(n: int) -> Row:
         x = x - d
         center = center + d
 
-    # α = 1/2: both ends meet at once, and no difference becomes denormal, which would slow down arithmetic.
+    # α = 1/2: x and center are equal after one exchange. Other rates lead to denormal differences, which are slow.
     move, torch_, ratio = side_by_side(ours, naive, max(7, 20_000_000 // n))
     return Row(f"{n:,} elements, 1 process, torch expression", 1 / move, "exchanges/s", 1 / torch_, 1 / ratio)
 
 
 def _together(n: int, processes: int) -> Row:
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        context = multiprocessing.get_context("spawn")
-        barrier, queue = context.Barrier(processes), context.Queue()
-        started = [
-            context.Process(target=_worker, args=(folder, rank, processes, n, barrier, queue))
-            for rank in range(processes)
-        ]
-        for process in started:
-            process.start()
-        results = [queue.get(timeout=600) for _ in started]
-        for process in started:
-            process.join()
-    # In each round, the rates of all processes together.
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        results = in_processes(_worker, processes, folder, processes, n, timeout=600)
+    # The sum over processes, round by round.
     rates = {name: [sum(each) for each in zip(*(r[name] for r in results), strict=True)] for name in results[0]}
     ratio = statistics.median(a / b for a, b in zip(rates[EXCHANGE], rates[LIMIT], strict=True))
     rate = statistics.median(rates[EXCHANGE])
     return Row(f"{n:,} elements, {processes} processes", rate, "exchanges/s", rate / ratio, ratio)
 
 
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, queue: Any) -> None:
+def _worker(folder: str, processes: int, n: int, rank: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
     layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
     center = SharedMemoryClient(Path(folder), JoinRequest(METHOD, torch.zeros(n), layout, rank, launched=processes))
@@ -106,7 +89,7 @@ def _worker(folder: str, rank: int, processes: int, n: int, barrier: Barrier, qu
             barrier.wait()
             count, spent = 0, 0.0
             while spent < SECONDS or count < 2:
-                if count % 4 == 0:  # what is exchanged again and again would end in denormal differences
+                if count % 4 == 0:  # repeated exchanges would lead to denormal differences
                     x.copy_(fresh)
                 start = time.perf_counter()
                 call()

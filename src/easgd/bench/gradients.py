@@ -1,34 +1,35 @@
-"""`easgd bench gradients`: gradients per second of the paper's CIFAR net behind the simulator, step by step.
+"""`easgd bench gradients`: gradients per second of the paper's CIFAR net in the simulator, one optimisation at a time.
 
-The reference is the loop one would write: the net as the paper draws it, images as they come, one thread. Every case
-has a process of its own, because the allocator's settings belong to one; the cases take turns, each beside the
-reference, and a ratio is the median over neighbours in time.
+The reference is a plain training loop on one thread with the paper's net written in torch. Every case runs in its own
+process, because the allocator's settings apply to a whole process. Each case alternates with the reference, and the
+ratio is the median over adjacent timings.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from easgd.bench import Row
+from easgd.bench import Row, medians
 from easgd.engines.simulate import ModelGradient, Simulation
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.methods import EASGD
 from easgd.models import cifar
+from easgd.training.task import loss
 
 BATCH, STEPS, WORKERS = 128, 8, 4
 Run = Callable[[int], object]
 
 
 def plain() -> nn.Sequential:
-    """The paper's net as one would write it: ReLU after each convolution, then pooling."""
+    """Return the paper's net written in torch: ReLU after each convolution, then pooling."""
     return nn.Sequential(
         nn.Conv2d(3, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(64, 128, 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -41,18 +42,14 @@ def _images(layout: torch.memory_format) -> tuple[Tensor, Tensor]:
     return torch.rand(BATCH, 3, 28, 28).contiguous(memory_format=layout), torch.randint(0, 10, (BATCH,))
 
 
-def _loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return nn.functional.cross_entropy(net(batch[0]), batch[1])
-
-
 def _loop(net: nn.Module, layout: torch.memory_format) -> Run:
-    # η = 0: training on one batch would make weights, and so the speed of arithmetic, drift apart.
+    # η = 0: training would change the weights, and with them the speed of the arithmetic.
     optimizer, batch = torch.optim.SGD(net.parameters(), lr=0.0), _images(layout)
 
     def run(steps: int) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
-            _loss(net, batch).backward()  # type: ignore[no-untyped-call]
+            loss(net, batch).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     return run
@@ -65,7 +62,7 @@ def _kept(net: nn.Module) -> Run:
 
 def _simulated(parallel: int) -> Run:
     batch = _images(torch.channels_last)
-    gradient = ModelGradient(cifar(), _loss, lambda worker, step: batch)
+    gradient = ModelGradient(cifar(), loss, lambda worker, step: batch)
     sim = Simulation(
         gradient, gradient.x0, EASGD(period=10), lr=0.0, workers=WORKERS, schedule="async", parallel=parallel
     )
@@ -84,38 +81,33 @@ CASES: dict[str, Callable[[], Run]] = {
 
 
 def rows(rounds: int = 7) -> list[Row]:
-    """Measure every case beside the reference."""
     context = multiprocessing.get_context("spawn")
     ends: dict[str, Connection[Any, Any]] = {}
     for case in CASES:
         ends[case], theirs = context.Pipe()
         context.Process(target=_serve, args=(case, theirs), daemon=True).start()
         theirs.close()
-        _seconds(ends[case])  # warms it up
+        _rate(ends[case])  # warm-up
     out = []
     for case in CASES:
-        pairs = []
-        for i in range(rounds if case != REFERENCE else 0):
-            order = (case, REFERENCE) if i % 2 else (REFERENCE, case)
-            taken = {name: _seconds(ends[name]) for name in order}
-            pairs.append((taken[case], taken[REFERENCE]))
-        if pairs:
-            ratio = statistics.median(reference / mine for mine, reference in pairs)
-            rate = STEPS / statistics.median(mine for mine, _ in pairs)
+        if case != REFERENCE:
+            # Rates, not seconds: the ratio of a row is value over reference.
+            measure, reference = (partial(_rate, ends[name]) for name in (case, REFERENCE))
+            rate, _, ratio = medians(measure, reference, rounds)
             out.append(Row(f"CIFAR net, {case}", rate, "gradients/s", rate / ratio, ratio))
     for end in ends.values():
         end.close()
     return out
 
 
-def _seconds(end: Connection[Any, Any]) -> float:
+def _rate(end: Connection[Any, Any]) -> float:
     end.send(STEPS)
     taken: float = end.recv()
-    return taken
+    return STEPS / taken
 
 
 def _serve(case: str, end: Connection[Any, Any]) -> None:
-    """Run as many steps as asked for, and answer with the seconds they took, until the other end is closed."""
+    """Receive a number of steps, run them and send the seconds they took, until the other end is closed."""
     torch.set_num_threads(1)
     run = CASES[case]()
     while True:

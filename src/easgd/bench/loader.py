@@ -1,7 +1,7 @@
-"""Images per second of the data pipeline, beside torch's `DataLoader` and beside a bare copy of the same bytes.
+"""`easgd bench loader`: images per second of the data pipeline, of torch's `DataLoader`, and of a plain memory copy.
 
-The same file, the same random crops and flips, the same batches of 128. Each runs alone, in turn, and the median of the
-rounds counts. Then the paper's CIFAR network trains on the pipeline: which share of a step does it wait for data?
+All use the same file, random crops and flips, and batches of 128. They run one at a time, in turn, and the median over
+rounds is reported. Then the paper's CIFAR network trains on the pipeline, to measure how long a step waits for data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Timed = Callable[[], float]
 
 
 class Samples(Dataset[tuple[Tensor, int]]):
-    """What one would write for a `DataLoader`: one image at a time, from the same map."""
+    """The usual `Dataset` for a `DataLoader`: one image at a time, from the same memory map."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,7 +53,6 @@ class Samples(Dataset[tuple[Tensor, int]]):
 
 
 def rows() -> list[Row]:
-    """Measure; a minute on two cores."""
     with tempfile.TemporaryDirectory() as folder:
         file = _file(Path(folder))
         calls: dict[str, Timed] = {
@@ -62,11 +61,8 @@ def rows() -> list[Row]:
             "1 worker": lambda: _data_loader(file.path, 1),
             "2 workers": lambda: _data_loader(file.path, 2),
         }
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(ROUNDS):
-            for name, call in calls.items():
-                times[name].append(call())
-        speed = {name: CIFAR10.batch / statistics.median(taken) for name, taken in times.items()}
+        taken = [{name: call() for name, call in calls.items()} for _ in range(ROUNDS)]
+        speed = {name: CIFAR10.batch / statistics.median(each[name] for each in taken) for name in calls}
         waited, step = _training(file)
     result = [
         Row(f"pipeline beside {other}", speed["pipeline"], "images/s", speed[key], speed["pipeline"] / speed[key])
@@ -80,7 +76,7 @@ def rows() -> list[Row]:
 
 
 def _file(folder: Path) -> ImageFile:
-    """CIFAR-10 if this machine has it, else made-up images of the same shape and number."""
+    """Return CIFAR-10 if this machine has it, else generated images of the same shape and number."""
     try:
         return load("cifar10")
     except SettingError:
@@ -88,7 +84,7 @@ def _file(folder: Path) -> ImageFile:
 
 
 def _per_batch(batches: Iterator[Any]) -> float:
-    """Seconds a batch, in steady state: the first ones, which wait for threads and processes to start, do not count."""
+    """Return the seconds per batch after the first ten, which wait for threads and processes to start."""
     for _ in itertools.islice(batches, 10):
         pass
     begun = time.perf_counter()
@@ -99,7 +95,7 @@ def _per_batch(batches: Iterator[Any]) -> float:
 
 def _pipeline(file: ImageFile) -> float:
     with Loader(file, CIFAR10) as loader:
-        # It is so fast that 60 batches would be over before the clock is warm.
+        # 60 batches take only milliseconds here: the median of several timings.
         return statistics.median(_per_batch(iter(loader)) for _ in range(5))
 
 
@@ -108,7 +104,7 @@ def _data_loader(path: Path, workers: int) -> float:
 
 
 def _memcpy() -> float:
-    """Copy the float32 pixels of one batch; more buffers than the caches hold, as in training."""
+    """Return the seconds of copying one batch of float32 pixels, over more buffers than the caches hold."""
     size = CIFAR10.crop or 0
     source = np.ones((64, CIFAR10.batch, size, size, 3), np.float32)
     target = np.zeros_like(source)
@@ -133,5 +129,5 @@ def _training(file: ImageFile) -> tuple[float, float]:
             optimizer.step()
             optimizer.zero_grad()
             steps.append(time.perf_counter() - begun)
-    # Means, not medians: a rare long wait is a wait, too. The first step fills the pipeline.
+    # Means, because medians would hide rare long waits. The first step fills the pipeline.
     return statistics.mean(waits[1:]), statistics.mean(steps[1:])

@@ -1,6 +1,6 @@
-"""Two Ray nodes on this machine, each on a loopback address of its own: a cluster to measure and to test on.
+"""Two Ray nodes on this machine, each with its own loopback address, for benchmarks and tests.
 
-The nodes are child processes and end by their process ids. They carry a token: others on this machine cannot use them.
+The nodes are child processes and are ended by their process ids. A token keeps other users of this machine out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 
 
 def below(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return the ids of a process and of all its descendants."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -36,11 +36,11 @@ def below(pid: int) -> list[int]:
 
 
 class TwoNodes:
-    """A head on 127.0.0.2 and a second node on 127.0.0.3."""
+    """A head node on 127.0.0.2 and a second node on 127.0.0.3. `store` is the object store's size in bytes."""
 
     def __init__(self, store: int = 300_000_000) -> None:
         self.store, self.token = store, secrets.token_hex(32)
-        # A short path: Ray's sockets live below it.
+        # A short path: Unix sockets of Ray are below it, and their names are limited to 107 bytes.
         self.folder = tempfile.mkdtemp(prefix="easgd-nodes-", dir="/tmp")
         with socket.create_server((HEAD, 0)) as free:
             self.port = int(free.getsockname()[1])
@@ -50,7 +50,7 @@ class TwoNodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
-            # A lost node is noticed within about ten seconds instead of thirty.
+            # Detect a lost node within about ten seconds instead of thirty.
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
             "RAY_health_check_failure_threshold": "3",
@@ -61,7 +61,7 @@ class TwoNodes:
         )
         self._wait()
         self.second = self._start(SECOND, f"--address={self.address}")
-        # Its raylet is the last to come, and worth waiting for: what starts earlier would find one node only.
+        # Wait for its raylet, which starts last: until then the cluster has one node.
         self._wait_for_raylet()
 
     def _start(self, ip: str, *options: str) -> subprocess.Popen[bytes]:
@@ -89,12 +89,12 @@ class TwoNodes:
             for pid in below(self.second.pid):
                 with contextlib.suppress(OSError):
                     names.append(Path(f"/proc/{pid}/comm").read_text())
-            if any(name.startswith("ray::") for name in names):  # its agents run: it is registered
+            if any(name.startswith("ray::") for name in names):  # its agents run, so it is registered
                 return
             time.sleep(0.05)
 
     def kill(self, node: subprocess.Popen[bytes]) -> list[int]:
-        """Lose a machine: all its processes at once. Returns their numbers."""
+        """Kill all processes of a node at once, as if its machine were lost; return their ids."""
         pids = below(node.pid)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ class TwoNodes:
         return pids
 
     def close(self) -> list[int]:
-        """End both; returns the processes that were."""
+        """End both nodes; return the ids of their processes."""
         pids = [*self.kill(self.second), *self.kill(self.head)]
         shutil.rmtree(self.folder, ignore_errors=True)
         return pids

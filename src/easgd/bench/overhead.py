@@ -1,13 +1,12 @@
-"""`easgd bench overhead`: images per second of two local workers beside two processes that never communicate.
+"""`easgd bench overhead`: images per second of two workers relative to two processes that never communicate.
 
-In the same run stand what one would use instead: DistributedDataParallel on gloo, and plain averaging of the
-parameters every ten steps. The cases take turns in the same two processes, one thread each.
+The same run measures the alternatives: DistributedDataParallel on gloo, and averaging the parameters every ten steps.
+The cases take turns in the same two processes, with one thread each.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -22,7 +21,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from easgd.bench import Row
+from easgd.bench import Row, in_processes, memory_folder
 from easgd.errors import unknown
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.methods import EAMSGD, EASGD, Method
@@ -33,7 +32,7 @@ WORKERS, BATCH, ROUNDS, STEPS = 2, 128, 9, 10
 
 
 def mlp() -> nn.Module:
-    """The 2352-2048-2048-10 network of 9 M parameters."""
+    """Return the 2352-2048-2048-10 network of 9 M parameters."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(2352, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
     )
@@ -50,20 +49,13 @@ PLAIN = ("DistributedDataParallel", "averaging every 10 steps")
 
 
 def rows(engine: str = "local") -> list[Row]:
-    """Measure every case: of both networks with the center in shared memory, of the CIFAR net on Ray."""
+    """Measure every case: "local" with both networks and the center in shared memory, "ray" with the CIFAR net."""
     if engine == "ray":
         return _rows_on_ray()
     if engine != "local":
         raise unknown("engine", engine, ("local", "ray"))
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        context = multiprocessing.get_context("spawn")
-        barrier, queue = context.Barrier(WORKERS), context.Queue()
-        processes = [context.Process(target=_worker, args=(folder, r, barrier, queue)) for r in range(WORKERS)]
-        for process in processes:
-            process.start()
-        results = [queue.get(timeout=900) for _ in processes]
-        for process in processes:
-            process.join()
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        results = in_processes(_worker, WORKERS, folder)
     return [_row(net, case, [r[net, case] for r in results]) for net, case in results[0]]
 
 
@@ -71,15 +63,15 @@ def _rows_on_ray(cases: Sequence[str] = (*METHODS, PLAIN[0]), rounds: int = 5) -
     from easgd.engines.run import run
 
     with tempfile.TemporaryDirectory() as folder:
-        result = run(_seat, WORKERS, "ray", (folder, tuple(cases), rounds))
+        result = run(_ray_worker, WORKERS, "ray", (folder, tuple(cases), rounds))
         if any(result.exit_codes):
             raise RuntimeError(f"the workers ended with {result.exit_codes}")
         results = [json.loads((Path(folder) / f"rates-{rank}").read_text()) for rank in range(WORKERS)]
     return [_row("CIFAR net on Ray", case, [r[case] for r in results]) for case in results[0]]
 
 
-def _seat(folder: str, cases: Sequence[str], rounds: int) -> None:
-    """The same cases in an actor of Ray's, which has its place in the environment already."""
+def _ray_worker(folder: str, cases: Sequence[str], rounds: int) -> None:
+    """Run the cases in a Ray actor, whose environment has its rank and its center already."""
     torch.set_num_threads(1)
     rank = int(os.environ["EASGD_RANK"])
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -90,7 +82,7 @@ def _seat(folder: str, cases: Sequence[str], rounds: int) -> None:
 
 
 def _row(net: str, case: str, samples: list[list[tuple[float, float]]]) -> Row:
-    """Rates of both processes together; the ratio is the median over rounds of case against isolated, side by side."""
+    """Add the rates of both processes; the ratio is the median over rounds of the case relative to isolated."""
     rounds = [tuple(map(sum, zip(*pair, strict=True))) for pair in zip(*samples, strict=True)]
     ratio = statistics.median(case_rate / isolated for case_rate, isolated in rounds)
     rate = statistics.median(case_rate for case_rate, _ in rounds)
@@ -99,7 +91,7 @@ def _row(net: str, case: str, samples: list[list[tuple[float, float]]]) -> Row:
 
 def _worker(folder: str, rank: int, barrier: Barrier, queue: Any) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()  # as the launcher has it; the isolated processes too
+    keep_freed_memory()  # as under the launcher; for the isolated case as well
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=WORKERS)
     results = {}
     for net, make in NETS.items():
@@ -114,12 +106,12 @@ def _worker(folder: str, rank: int, barrier: Barrier, queue: Any) -> None:
 def _cases(
     bed: Bed, meet: Callable[[], object], cases: Sequence[str], rounds: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Rates of each case and of its isolated reference, round by round."""
+    """Return the rates of each case and of its isolated reference, round by round."""
     results: dict[str, list[tuple[float, float]]] = {}
     for round_ in range(rounds + 1):
         for case in cases:
             momentum = METHODS[case].delta if case in METHODS else 0.0
-            # Each case stands beside its reference, in turn before and after it: the machine's moods hit both.
+            # Each case runs next to its reference, before or after it in turn: the machine's load affects both.
             order = [case, "isolated"] if round_ % 2 else ["isolated", case]
             rates = {}
             for name in order:
@@ -140,7 +132,7 @@ def _rate(step: Callable[[], None], meet: Callable[[], object]) -> float:
 
 
 class Bed:
-    """One model and one batch on which all cases run: where its memory lies must not decide between them."""
+    """One model and one batch for all cases: different memory addresses alone would change their speed."""
 
     def __init__(self, make: Callable[[], nn.Module], folder: Path | None, rank: int) -> None:
         self.model, self.folder, self.rank = make(), folder, rank
@@ -149,7 +141,7 @@ class Bed:
 
     @contextmanager
     def case(self, name: str, momentum: float) -> Iterator[Callable[[], None]]:
-        """Set up one case for a while; yield its training step."""
+        """Set up one case and yield its training step."""
         optimizer = torch.optim.SGD(
             self.model.parameters(), lr=0.001, momentum=momentum, nesterov=momentum > 0, foreach=False
         )
@@ -167,7 +159,7 @@ class Bed:
         dist.barrier()
 
     def _place(self, name: str) -> None:
-        """Say where this worker finds itself: a center per case."""
+        """Set the environment from which `attach` finds the center: one center per case."""
         place: dict[str, object] = {"EASGD_CENTER": name}
         if self.folder is not None:
             run = self.folder / name.replace(" ", "-")

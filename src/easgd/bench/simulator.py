@@ -1,7 +1,6 @@
-"""`easgd bench simulator`: what the simulator itself costs, beside the bare gradients it runs.
+"""`easgd bench simulator`: the overhead of the simulator relative to a plain loop of gradient and optimizer step.
 
-Two ends of the scale. The paper's CIFAR net: simulated steps against the same gradients and optimizer steps in a plain
-loop. One parameter: events per second against a bare loop of gradient and optimizer step.
+Two extremes: the paper's CIFAR net, where the gradient dominates, and one parameter, where the simulator does.
 """
 
 from __future__ import annotations
@@ -10,42 +9,38 @@ import time
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import easgd
 from easgd.bench import Row, side_by_side
 from easgd.engines.simulate import ModelGradient, Simulation
 from easgd.engines.simulate.engine import ScheduleName
 from easgd.models import cifar
+from easgd.training.task import loss
 
 BATCH = 128
 WORKERS = 4
 
 
 def rows() -> list[Row]:
-    """Measure both ends with one thread."""
     torch.set_num_threads(1)
     return [*_cifar_rows(), *_event_rows()]
-
-
-def _loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    return nn.functional.cross_entropy(net(batch[0]), batch[1])
 
 
 def _cifar_rows(steps: int = 4) -> list[Row]:
     images = torch.rand(BATCH, 3, 28, 28).to(memory_format=torch.channels_last)
     batch = (images, torch.randint(0, 10, (BATCH,)))
-    gradient = ModelGradient(cifar(), _loss, lambda worker, step: batch)
-    # The bare loop runs on the simulator's own model: two instances of one net differ by more than what is measured.
+    gradient = ModelGradient(cifar(), loss, lambda worker, step: batch)
+    # The plain loop uses the simulator's own model: two instances of a net differ in speed by more than the overhead.
     net, x, g = gradient.packed()
-    # η = 0: training on one batch would make weights, and so the speed of arithmetic, drift apart.
+    # η = 0: training would change the weights, and with them the speed of the arithmetic.
     optimizer = torch.optim.SGD([x], lr=0.0)
     x.grad = g
 
     def bare() -> None:
         for _ in range(steps):
             g.zero_()
-            _loss(net, batch).backward()  # type: ignore[no-untyped-call]
+            loss(net, batch).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     out = []

@@ -1,16 +1,15 @@
-"""Cost of figure 1's maps against the eigenvalues alone, and their memory on a large grid.
+"""`easgd bench theory`: the cost of figure 1 relative to its eigenvalues alone, and its memory on a large grid.
 
-Ours starts from the grid of (η, ρ), builds the maps chunk by chunk, takes the eigenvalues and keeps one number each. It
-is compared with what remains if everything else were free: one batched eigenvalue call over a stack that lies ready in
-memory, by numpy or torch, on one thread or spread over every core, whichever is fastest. Two stacks are timed:
+The library starts from the grid of (η, ρ), builds the maps chunk by chunk, computes the eigenvalues and keeps one
+number per map. The reference is one batched eigenvalue call over maps that are in memory already, by numpy or torch, on
+one thread or on every core, whichever is fastest. Two sets of maps are timed:
 
-    same maps       the very matrices that ours takes the eigenvalues of (one rotated turn, see `easgd.theory.maps`)
+    same maps       the matrices whose eigenvalues the library computes (one rotated turn, see `easgd.theory.maps`)
     composed maps   the paper's cycles, whose eigenvalues are the p-th powers of those
 """
 
 from __future__ import annotations
 
-import os
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from easgd.bench import Row, interleaved
+from easgd.machine import usable_cores
 from easgd.theory import admm_radius, admm_turn, easgd_radius, easgd_turn
 from easgd.theory.checks import Array
 from easgd.theory.linear import CHUNK_BYTES
@@ -50,14 +50,14 @@ def rows() -> list[Row]:
 
 
 def _compare(method: str, p: int, lr: Array, rho: Array) -> list[Row]:
-    """Ours against bare eigenvalues over both stacks, all timed in turn."""
+    """Compare the library with the eigenvalues alone, for both sets of maps, timed in turn."""
     ours: Callable[[], object]
     if method == "ADMM":
         ours, rotated = lambda: admm_radius(p, lr, rho), admm_rotated(p, lr, rho)
     else:
         ours, rotated = lambda: easgd_radius(p, lr, lr * rho), easgd_rotated(p, lr, lr * rho)
     stacks = {"same maps": rotated, "composed maps": _composed(method, p, lr, rho)}
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         calls = {"ours": ours} | {stack: _fastest(maps, pool) for stack, maps in stacks.items()}
         times = interleaved(calls, repeat=REPEAT)
     took = times["ours"]
@@ -65,15 +65,14 @@ def _compare(method: str, p: int, lr: Array, rho: Array) -> list[Row]:
 
 
 def _fastest(maps: Array, pool: ThreadPoolExecutor) -> Callable[[], object]:
-    """Return the way to take the eigenvalues of a ready stack that is fastest on a tenth of it."""
+    """Return the way of computing the eigenvalues that is fastest on a tenth of the maps."""
     trial = interleaved(_bare(maps[::10].copy(), pool), repeat=3)
     return _bare(maps, pool)[min(trial, key=lambda name: trial[name])]
 
 
 def _bare(maps: Array, pool: ThreadPoolExecutor) -> dict[str, Callable[[], object]]:
-    """Return the ways to take the eigenvalues of a ready stack."""
     tensor = torch.from_numpy(maps)
-    parts = max(1, maps.nbytes // CHUNK_BYTES)  # as ours
+    parts = max(1, maps.nbytes // CHUNK_BYTES)  # as the library does
     arrays, tensors = np.array_split(maps, parts), tensor.tensor_split(parts)
     return {
         "numpy": lambda: np.linalg.eigvals(maps),
@@ -84,7 +83,7 @@ def _bare(maps: Array, pool: ThreadPoolExecutor) -> dict[str, Callable[[], objec
 
 
 def _composed(method: str, p: int, lr: Array, rho: Array) -> Array:
-    """Return the paper's cycles over the grid, turn by turn for all settings at once."""
+    """Return the paper's cycles for all settings of the grid."""
     size = 2 * p + 1 if method == "ADMM" else p + 1
     result = np.broadcast_to(np.eye(size), (lr.size, size, size))
     for i in range(p):
@@ -104,7 +103,7 @@ def _composed(method: str, p: int, lr: Array, rho: Array) -> Array:
 
 
 def _memory() -> float:
-    """Peak MiB that a large grid adds, its result included."""
+    """Return the peak memory in MiB that a large grid takes, including its result."""
     lr, rho = _axis(LARGE, 1e-2)[None], _axis(LARGE, 10.0)[:, None]
     tracemalloc.start()
     admm_radius(3, lr, rho)
@@ -115,7 +114,3 @@ def _memory() -> float:
 
 def _axis(points: int, top: float) -> Array:
     return (np.arange(points) + 0.5) / points * top
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""`easgd bench train`: images per second of `easgd train` with two workers, beside two processes that share nothing.
+"""`easgd bench train`: images per second of `easgd train` with two workers, relative to two isolated processes.
 
-Real CIFAR-10 where it is on this machine, made-up images of its shape elsewhere. The run does all that a user's does:
-records, snapshots of the center on a grid, checkpoints. The isolated processes run the same loop with the same loader
-and no center. The two take turns.
+It uses CIFAR-10 if this machine has it, else generated images of the same shape. The run writes records, snapshots of
+the center and checkpoints, as a user's does. The isolated processes run the same loop with the same loader and no
+center. The two take turns.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from easgd.bench import Row
+from easgd.bench import Row, in_processes
 from easgd.data import available, make_synthetic
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.records import Step
@@ -29,7 +28,7 @@ WORKERS, SECONDS, ROUNDS, WARM = 2, 14.0, 5, 2.0
 
 
 def config() -> Config:
-    """EAMSGD, τ = 10, on the CIFAR net; 4 snapshots and a checkpoint in every run."""
+    """Return the settings: EAMSGD, τ = 10, on the CIFAR net; 4 snapshots and a checkpoint in every run."""
     if "cifar10-train" not in available():
         for split, count in (("train", 5000), ("test", 500)):
             make_synthetic(count=count, name="cifar-like", split=split)
@@ -41,7 +40,6 @@ def config() -> Config:
 
 
 def rows() -> list[Row]:
-    """Measure both in turns; the ratio is the median over rounds."""
     settings, samples = config(), []
     for _ in range(ROUNDS):
         samples.append((_trained(settings), _isolated(settings)))
@@ -58,15 +56,7 @@ def _trained(settings: Config) -> float:
 
 
 def _isolated(settings: Config) -> float:
-    context = get_context("spawn")
-    barrier, queue = context.Barrier(WORKERS), context.Queue()
-    processes = [context.Process(target=_alone, args=(settings, rank, barrier, queue)) for rank in range(WORKERS)]
-    for process in processes:
-        process.start()
-    rate = sum(queue.get(timeout=300) for _ in processes)
-    for process in processes:
-        process.join()
-    return float(rate)
+    return float(sum(in_processes(_alone, WORKERS, settings, timeout=300)))
 
 
 def _alone(settings: Config, rank: int, barrier: Barrier, queue: Any) -> None:
@@ -83,7 +73,7 @@ def _alone(settings: Config, rank: int, barrier: Barrier, queue: Any) -> None:
             optimizer.zero_grad()
             value.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            float(value.detach())
+            float(value.detach())  # a run records the loss of every step
             elapsed = time.perf_counter() - begin
             if elapsed > SECONDS:
                 break

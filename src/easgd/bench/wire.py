@@ -1,8 +1,8 @@
 """`easgd bench wire`: one exchange with a shard of the center on the same Ray node and on another, in GB/s.
 
-Bytes are counted both ways: an exchange of n float32 sends 4n and receives 4n. In the same process and turn by turn
-stand what the machine can do at most, the same bytes there and back over a bare loopback socket, and gloo's send and
-recv. Both nodes are processes of this machine: a network adds its own bound.
+Bytes count in both directions: an exchange of n float32 sends 4n and receives 4n. The references are measured in turn
+in the same process: the same bytes there and back over a plain loopback socket, the machine's limit, and gloo's send
+and recv. Both nodes are on this machine; a real network has its own limit.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ROUNDS = {4: 25, 100: 7, 400: 5}
 
 
 class EchoActor:
-    """The other end of the references: sends back what it gets."""
+    """The other end of the reference measurements: sends every message back."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.buffer = torch.empty(0, dtype=torch.uint8)
 
     def listen(self, host: str) -> int:
-        """Serve one connection on a thread; return the port."""
+        """Serve one connection on a thread, returning each message preceded by its length; return the port."""
         server = socket.create_server((host, 0))
 
         def serve() -> None:
@@ -50,7 +50,7 @@ class EchoActor:
         return int(server.getsockname()[1])
 
     def gloo(self, path: str, sizes: list[int]) -> None:
-        """Take part in a process group; send back message after message."""
+        """Join a process group as rank 1 and send back messages of the given sizes."""
         group(path, 1)
         for size in sizes:
             self._fit(size)
@@ -64,10 +64,10 @@ class EchoActor:
 
 
 class Meter:
-    """A worker's side: times exchanges and the references in turn."""
+    """The worker's end: times exchanges and the references in turn."""
 
     def measure(self, host: Any, echo: Any, ip: str, secret: bytes, megabytes: int, path: str) -> dict[str, float]:
-        """Median seconds of each way, for messages of this many megabytes."""
+        """Return the median seconds of each case, for messages of this many megabytes."""
         import ray
 
         from easgd.engines.ray.actor_link import ActorLink
@@ -126,7 +126,7 @@ class Meter:
 
 
 def group(path: str, rank: int) -> None:
-    """Two processes of this machine."""
+    """Join a gloo process group of two on this machine, which meets at the file `path`."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
 
@@ -138,7 +138,6 @@ def _fill(sock: socket.socket, view: memoryview) -> None:
 
 
 def rows(megabytes: tuple[int, ...] = MEGABYTES) -> list[Row]:
-    """Measure each size on one node and on two."""
     from easgd.engines.ray.cluster import connect
 
     nodes = TwoNodes(store=2_500_000_000)

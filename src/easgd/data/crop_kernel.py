@@ -1,7 +1,7 @@
-"""The inner loop of preprocessing: crop, mirror and scale in one pass over memory, without Python's lock.
+"""The inner loop of preprocessing: crop, mirror and scale in one pass over memory, outside the interpreter lock.
 
-Three numpy operations do the same in three passes and take three times as long; torch's would start a second team of
-OpenMP threads on the background thread, against the training thread.
+numpy needs three passes and three times as long. torch would start a second team of OpenMP threads on the background
+thread, which would compete with the training thread.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from numba import njit
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def crop_into(pixels, starts, widths, tops, lefts, flips, channels, out):  # type: ignore[no-untyped-def]
-    """Write crops of images that lie in the bytes `pixels` from `starts` on to `out`, float32 in [0, 1].
+    """Write the crops of the images that begin at `starts` in the bytes `pixels` to `out`, as float32 in [0, 1].
 
-    `out` is [batch, height, width · channels]. `channels` is a tuple with one item per channel: its length is known to
-    the compiler, which unrolls the loop over it. Nothing is checked here.
+    `out` is [batch, height, width · channels]. `channels` is a tuple with one item per channel: the compiler knows its
+    length and unrolls the loop over it. Bounds are not checked; `easgd.data.transforms.cut` checks them.
     """
     batch, height, run = out.shape
     depth = len(channels)
@@ -29,7 +29,7 @@ def crop_into(pixels, starts, widths, tops, lefts, flips, channels, out):  # typ
             for x in range(run):
                 target[x] = np.float32(row[x]) / np.float32(255)
             if flips[i]:
-                # Unsigned, or each index would be tested for counting from the end.
+                # Unsigned indices: numba would test signed ones for counting from the end.
                 for x in range(run // depth):
                     to, source = np.uint64(depth * x), np.uint64(run - depth - depth * x)
                     for c in range(depth):

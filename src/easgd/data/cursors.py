@@ -1,18 +1,16 @@
-"""Where each of the k loaders stands in its file, shared by all workers without a server.
+"""The position of each of the k loaders in the data set, shared by all workers without a server.
 
-A loader is nothing but a cursor here: `take` hands the next chunk to whoever asks first and moves on; at the end of the
-file it starts again at a random place near the beginning (supplement, "Data prefetching"). A cursor is one 64-bit word,
-cycle · 2⁴⁰ + position: a worker killed at any instruction leaves it before or after its chunk, never in between.
+A loader is only a cursor: `take` returns the next chunk to the worker that asks first and advances the cursor. At the
+end of the file the loader starts again at a random position near the beginning (supplement, "Data prefetching"). A
+cursor is one 64-bit word, cycle · 2⁴⁰ + position: a worker that is killed leaves it either before or after its chunk.
 
-`SharedCursors` keeps the words in a small mapped file under kernel record locks, which are freed when their holder is
-killed. Such locks belong to the process, so threads need a lock besides; and closing any descriptor of the file would
-drop them, so a process opens each file once.
+`SharedCursors` keeps the words in a small memory-mapped file under the record locks of `easgd.locks`, which the kernel
+releases when their holder is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
@@ -24,7 +22,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from easgd.data.seeds import CURSORS
 from easgd.errors import SettingError, refuse
+from easgd.locks import RecordLocks
 
 _SHIFT = 40
 Words = npt.NDArray[np.uint64]
@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Ring:
-    """One loader's part of the data set: images first..first+size−1, begun at `start` (relative to `first`)."""
+    """One loader's part of the data set: images first..first+size−1. Its first pass begins at `first + start`."""
 
     first: int
     size: int
@@ -41,7 +41,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images first..last−1 of the data set, which `loader` hands out in its `cycle`-th pass."""
+    """Images first..last−1 of the data set, taken from `loader` in its pass number `cycle`."""
 
     loader: int
     cycle: int
@@ -50,7 +50,12 @@ class Chunk:
 
 
 class Cursors:
-    """The cursors of one process: many virtual workers, or one worker alone."""
+    """The cursors of one process, for many simulated workers or for a single one.
+
+    >>> cursors = Cursors([Ring(first=0, size=250, start=0)], chunk=100, batch=32, seed=0)
+    >>> [cursors.take(0).last for _ in range(3)]
+    [100, 200, 250]
+    """
 
     def __init__(self, rings: list[Ring], chunk: int, batch: int, seed: int) -> None:
         self.rings, self.chunk, self.batch, self.seed = rings, chunk, batch, seed
@@ -63,7 +68,7 @@ class Cursors:
             yield
 
     def take(self, loader: int) -> Chunk:
-        """Hand out the loader's next chunk. The last one of a pass is short if the chunk size does not divide."""
+        """Return the loader's next chunk and advance. The last chunk of a pass is short if the size does not divide."""
         ring = self.rings[loader]
         with self._locked(loader):
             cycle, start = divmod(int(self._words[loader]), 1 << _SHIFT)
@@ -74,11 +79,11 @@ class Cursors:
         return Chunk(loader, cycle, ring.first + start, ring.first + stop)
 
     def _restart(self, loader: int, cycle: int) -> int:
-        # Uniform in [0, s], where s is the number of images modulo the size of a batch. The number depends on (seed,
-        # loader, cycle) alone, so there is no generator whose state would have to be shared.
+        # Uniform in [0, s], s being the number of images modulo the batch size. A function of (seed, loader, cycle)
+        # alone: a generator would have a state that all processes must share.
         size = self.rings[loader].size
-        address = int(np.random.default_rng([self.seed, 1, loader, cycle]).integers(size % self.batch + 1))
-        return min(address, size - 1)  # s is the end of the file itself if there is less than a batch
+        address = int(np.random.default_rng([self.seed, CURSORS, loader, cycle]).integers(size % self.batch + 1))
+        return min(address, size - 1)  # with less than a batch of images, s is the end of the file
 
     def snapshot(self) -> npt.NDArray[np.int64]:
         """Return a copy of all cursors, for a checkpoint."""
@@ -91,9 +96,12 @@ class Cursors:
 
 
 class SharedCursors(Cursors):
-    """The same cursors, in the file `path`, for all the processes of a machine. The first to come creates it."""
+    """The same cursors in the file `path`, for all processes of a machine. The first process creates it.
 
-    # magic (written last), format, batch, chunk, seed, loaders; the rings and the words follow
+    Raises a `SettingError` if the file belongs to a run with other data or settings.
+    """
+
+    # magic, format, batch, chunk, seed, number of loaders; the rings and the words follow
     _PREFIX = struct.Struct("<8s8sQQqQ")
     _MAGIC = b"EASGDCUR"
 
@@ -102,80 +110,47 @@ class SharedCursors(Cursors):
         self.path = Path(path)
         plan = np.array([(ring.first, ring.size, ring.start) for ring in rings], "<u8").tobytes()
         head = self._PREFIX.pack(b"\0" * 8, b"1".ljust(8), batch, chunk, seed, len(rings))[8:] + plan
-        self._file = _MappedFile.of(self.path, 8 + len(head) + 8 * len(rings))
-        self._threads = self._file.threads
-        self._file.create(self._MAGIC, head, self._words.astype("<u8").tobytes())
-        if self._file.map[8 : 8 + len(head)] != head:
+        words = self._words.astype("<u8").tobytes()
+        self._locks, file = _mapped(self.path, 8 + len(head) + len(words))
+        with self._locks.threads, self._locks.hold(0):
+            # The magic is written last: if this process is killed before, the next one writes everything again.
+            if file[:8] != self._MAGIC:
+                file[8:] = head + words
+                file[:8] = self._MAGIC
+        if file[8 : 8 + len(head)] != head:
             raise _foreign(self.path)
-        self._words = np.frombuffer(self._file.map, np.uint64, len(rings), 8 + len(head))
+        self._words = np.frombuffer(file, np.uint64, len(rings), 8 + len(head))
 
     @contextlib.contextmanager
     def _locked(self, loader: int) -> Iterator[None]:
-        # One byte per loader is locked, so that workers at different loaders do not wait for each other.
-        with self._threads, self._file.record(1 + loader):
+        # One lock per loader: workers at different loaders do not wait for each other. Lock 0 is for creating the file.
+        with self._locks.threads, self._locks.hold(1 + loader):
             yield
 
     def restore(self, words: npt.NDArray[np.int64]) -> None:
-        """Move each cursor forward to a snapshot. Workers restore in any order, each its own: the furthest wins."""
+        """Advance each cursor to a snapshot. Workers restore one after another; the furthest position is kept."""
         for loader, word in enumerate(words):
             with self._locked(loader):
                 self._words[loader] = max(int(self._words[loader]), int(word))
 
 
-class _MappedFile:
-    """One file, opened once in this process, mapped and locked by records."""
+# A map has a descriptor of its own, and closing any descriptor of a file drops all locks that this process holds on it.
+# So a process maps each file once and never closes the map.
+_MAPS: dict[RecordLocks, mmap.mmap] = {}
 
-    _opened: dict[Path, _MappedFile] = {}  # noqa: RUF012 - shared on purpose, see the module's text
-    _guard = threading.Lock()
 
-    def __init__(self, path: Path, size: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.threads = threading.Lock()
-        with self.record(0):
-            present = os.fstat(self.descriptor).st_size
-            if present == 0:
-                os.ftruncate(self.descriptor, size)
-        if present not in (0, size):
-            os.close(self.descriptor)
+def _mapped(path: Path, size: int) -> tuple[RecordLocks, mmap.mmap]:
+    """Return a cursor file's locks and its map; a file that does not exist is created with `size` zero bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    locks = RecordLocks.of(path)
+    with locks.threads, locks.hold(0):
+        if os.fstat(locks.file).st_size == 0:
+            os.ftruncate(locks.file, size)
+        if os.fstat(locks.file).st_size != size:
             raise _foreign(path)
-        self.map = mmap.mmap(self.descriptor, size)
-
-    @classmethod
-    def of(cls, path: Path, size: int) -> _MappedFile:
-        """Return the file, opening it if this process has not yet (a deleted and re-created file counts as new)."""
-        with cls._guard:
-            held = cls._opened.get(path.resolve())
-            if held is None or not held._is(path, size):
-                held = cls._opened[path.resolve()] = cls(path, size)
-            return held
-
-    def _is(self, path: Path, size: int) -> bool:
-        mine = os.fstat(self.descriptor)
-        try:
-            there = os.stat(path)
-        except FileNotFoundError:
-            return False
-        same = (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-        if same and len(self.map) != size:
-            raise _foreign(path)
-        return same
-
-    @contextlib.contextmanager
-    def record(self, byte: int) -> Iterator[None]:
-        """Hold the lock of one byte of the file."""
-        fcntl.lockf(self.descriptor, fcntl.LOCK_EX, 1, byte)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
-
-    def create(self, magic: bytes, head: bytes, words: bytes) -> None:
-        """Write the contents unless they are there. The magic goes last: without it, the next process writes again."""
-        with self.threads, self.record(0):
-            if self.map[:8] != magic:
-                self.map[8:] = head + words
-                self.map[:8] = magic
+        if locks not in _MAPS:
+            _MAPS[locks] = mmap.mmap(locks.file, size)
+    return locks, _MAPS[locks]
 
 
 def _foreign(path: Path) -> SettingError:

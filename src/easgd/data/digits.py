@@ -1,6 +1,6 @@
-"""The embedded set: 1,797 handwritten digits of 8×8 grey pixels, from scikit-learn (UCI, Alpaydin and Kaynak, 1998).
+"""1,797 handwritten digits of 8×8 grey pixels from scikit-learn (UCI, Alpaydin and Kaynak, 1998).
 
-It needs no network and takes a second, so it is the default of demos and tests.
+The set comes with scikit-learn and is made in a second, so demos and tests use it by default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def make_digits() -> list[Path]:
     from sklearn.datasets import load_digits
 
     data, labels = load_digits(return_X_y=True)
-    # Pixels are 0..16; 16 becomes 255, so that the pipeline's division by 255 gives [0, 1] again.
+    # Pixels are 0..16. The pipeline divides by 255, so 16 must become 255.
     images = np.rint(data.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     position = np.zeros(len(labels), np.int64)
     for digit in range(10):

@@ -1,8 +1,8 @@
 """Any folder of images in ImageNet's layout, `train/<class>/*.jpg`, as data files (supplement, "Data preprocessing").
 
-Images are resized so that their shorter side has `size` pixels, and written one by one: a handful is in memory at a
-time. They are written in a seeded random order, because the sampler hands out neighbours together, and a folder read in
-order would hand out one class at a time.
+Images are resized so that their shorter side has `size` pixels, and written one by one: only a few are in memory at a
+time. They are written in a seeded random order: the sampler takes neighbouring images together, and in the order of the
+folder these would all be of one class.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from easgd.errors import refuse
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
 SPLITS = {"train": "train", "val": "test", "validation": "test", "test": "test"}
-LONGEST = 32  # a strip of 1 × 10,000 pixels would blow up to gigabytes
+LONGEST = 32  # longer over shorter side; a strip of 1 × 10,000 pixels would be resized to gigabytes
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass
 class MadeSplit:
-    """A data file made of a folder: where it is, how many images it holds, which files could not be read."""
+    """A data file made from a folder: its path, its number of images, and the files that could not be read."""
 
     path: Path
     count: int = 0
@@ -56,9 +56,9 @@ def make_folder(
 ) -> list[MadeSplit]:
     """Write `<name>-train` and, if there is a `val` or `test` folder, `<name>-test`.
 
-    `square` keeps the middle `size` × `size` pixels only, so that all images have one size. Grey and other images are
-    converted to RGB. A file that is not an image is skipped, counted and named, or with `bad="error"` ends it all; then
-    nothing is written.
+    `square` keeps only the middle `size` × `size` pixels, so that all images have one size. All images are converted to
+    RGB. A file that is not an image is skipped and listed in the result; with `bad="error"` it raises a `SettingError`,
+    and nothing is written.
     """
     root = Path(folder)
     if bad not in ("skip", "error"):
@@ -70,10 +70,10 @@ def make_folder(
     listed = {split: _list(path, classes) for split, path in splits.items()}
     title = name or root.resolve().name
     made = [MadeSplit(path_of(title, split)) for split in listed]
-    # Both files are published together, when both are whole.
+    # All writers end together: if one split fails, no file appears.
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # odd metadata is no reason to speak up a million times
+        warnings.simplefilter("ignore")  # Pillow warns about odd metadata, once per image
         writers = [
             stack.enter_context(
                 Writer(
@@ -113,7 +113,7 @@ def _splits(root: Path) -> dict[str, Path]:
     found = {SPLITS[p.name]: p for p in sorted(root.iterdir()) if p.is_dir() and p.name in SPLITS}
     if "train" in found:
         return dict(sorted(found.items(), reverse=True))
-    return {"train": root}  # the classes lie directly in it
+    return {"train": root}  # the class folders are directly in it
 
 
 def _classes(folder: Path) -> list[str]:
@@ -124,7 +124,7 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _list(folder: Path, classes: list[str]) -> list[_Picture]:
-    """List the images of a split by class; classes must be known and none may be empty."""
+    """List the images of a split by class; refuse unknown and empty classes."""
     pictures: list[_Picture] = []
     for name in _classes(folder):
         if name not in classes:
@@ -141,7 +141,7 @@ def _list(folder: Path, classes: list[str]) -> list[_Picture]:
 def _decoded(
     pictures: Iterator[_Picture], size: int, square: bool, threads: int
 ) -> Iterator[tuple[_Picture, Bytes | str]]:
-    """Decode on threads, a few images ahead, and hand over in order: the image, or why it is none."""
+    """Decode on threads, a few images ahead; yield in order the image, or the reason why it cannot be read."""
     pending: deque[tuple[_Picture, Future[Bytes | str]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:

@@ -7,9 +7,9 @@
     …         index, only if sizes vary   int64 (offset, height, width) per image
     …         labels                      int32 per image
 
-Channels come last, so that a crop is a few contiguous runs of bytes and the batch is `channels_last` without moving
-anything. Nothing in the file is executable and nothing is unpickled. Opening checks header and length, `verify` reads
-every byte. `easgd.data.write` writes such files.
+Channels come last, so that a row of a crop is one contiguous run of bytes and a batch is `channels_last` without a
+copy. Nothing in the file is executed or unpickled. Opening checks the header and the length, `verify` reads every byte.
+`easgd.data.write` writes such files.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from easgd.errors import SettingError, refuse
+from easgd.files import reason
 
 MAGIC = b"EASGDIMG"
 VERSION = 1
@@ -39,10 +40,15 @@ Ints = npt.NDArray[np.int64]
 
 
 class ImageFile:
-    """A data set opened for reading: every access goes through the map, the process holds none of it.
+    """A data set opened for reading, through a memory map: the process does not hold its pixels.
 
-    `images` is [count, height, width, channels] where all images have one size and None where sizes vary; `image(i)`
-    works for both.
+    `images` is [count, height, width, channels] if all images have one size, and None if sizes vary; `image(i)` works
+    for both. Pickling stores the path alone.
+
+    >>> import easgd.data
+    >>> file = easgd.data.load("digits")
+    >>> len(file), file.images.shape, file.image(3).shape
+    (1433, (1433, 8, 8, 1), (8, 8, 1))
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -80,7 +86,7 @@ class ImageFile:
         return self.count
 
     def __reduce__(self) -> tuple[type[ImageFile], tuple[Path]]:
-        return ImageFile, (self.path,)  # another process opens the file itself
+        return ImageFile, (self.path,)
 
     def __repr__(self) -> str:
         return (
@@ -88,7 +94,7 @@ class ImageFile:
         )
 
     def size_text(self) -> str:
-        """Return the size of an image for people: `32×32×3`, or `varying×3`."""
+        """Return the size of an image as text: `32×32×3`, or `varying×3`."""
         size = "varying" if self.shape is None else "×".join(map(str, self.shape))
         return f"{size}×{self.channels}"
 
@@ -117,7 +123,7 @@ class ImageFile:
         return rows * (height * width * self.channels), np.full(len(rows), height), np.full(len(rows), width)
 
     def will_need(self, first: int, last: int) -> None:
-        """Tell the kernel that images first..last−1 are read next, so that the disk reads them in one go."""
+        """Ask the kernel to read images first..last−1 ahead, in one sequential pass."""
         if self._index is None:
             assert self.shape is not None
             each = self.shape[0] * self.shape[1] * self.channels
@@ -130,7 +136,7 @@ class ImageFile:
         self._map.madvise(mmap.MADV_WILLNEED, aligned, min(stop + self.data_start, len(self._map)) - aligned)
 
     def verify(self, progress: Callable[[int, int, str], None] | None = None) -> None:
-        """Read every byte; raise a `SettingError` that names the file if one of them is not what was written."""
+        """Read every byte; raise a `SettingError` if the checksum or a label is wrong."""
         digest = hashlib.sha256()
         for start in range(self.data_start, len(self._map), 1 << 22):
             digest.update(self._map[start : start + (1 << 22)])
@@ -146,7 +152,7 @@ def _open(path: Path) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise refuse("data file", path, (error.strerror or str(error)).lower(), "see `easgd data list`") from None
+        raise refuse("data file", path, reason(error), "see `easgd data list`") from None
 
 
 def _read_header(file: BinaryIO, path: Path) -> dict[str, Any]:

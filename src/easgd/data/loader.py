@@ -1,9 +1,4 @@
-"""Ready batches for a training loop: sampler, crops and scale, prefetched on background threads.
-
-file = easgd.data.load("cifar10")
-with Loader(file, easgd.data.CIFAR10, worker=0) as batches:
-    for images, labels in batches: ...          # without end; float32, channels_last, in [0, 1]
-"""
+"""Batches for a training loop: sampled, cropped and scaled on background threads."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from torch import Tensor
 from easgd.data.format import ImageFile, Ints
 from easgd.data.prefetch import Prefetcher
 from easgd.data.sampler import CIFAR10, Sampler, Scheme
+from easgd.data.seeds import CROPS
 from easgd.data.transforms import center_crops, check_crop, cut, labels_of, random_crops
 from easgd.errors import refuse
 
@@ -29,8 +25,23 @@ Plan = tuple[int, Ints]
 class Loader:
     """One worker's endless stream of (images, labels) under a `Scheme`.
 
-    `cursors` is the path of the file that the workers of one machine share; every machine has its own. Workers that
-    live in one process share a `sampler` instead. A crop depends on (seed, worker, number of the batch) alone.
+    Images are float32 in [0, 1], [batch, channels, height, width] in channels_last memory.
+
+    Args:
+        file: the data set.
+        scheme: how batches are sampled and cropped.
+        worker: the worker's rank. Crops are a function of (seed, worker, number of the batch).
+        seed: of the run; the same for all workers.
+        cursors: path of the cursor file that the worker processes of this machine share.
+        sampler: shared instead of `cursors` by workers in one process.
+        ahead: batches prepared in advance; 0 prepares them in the calling thread.
+        threads: background threads.
+
+    >>> import easgd.data
+    >>> with Loader(easgd.data.load("digits"), easgd.data.DIGITS, worker=0) as batches:
+    ...     images, labels = next(batches)
+    >>> images.shape, labels.shape
+    (torch.Size([32, 1, 8, 8]), torch.Size([32]))
     """
 
     def __init__(
@@ -66,19 +77,19 @@ class Loader:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches that make up as many images as the set has, rounded down but at least 1."""
+        """The number of images over the batch size, rounded down, at least 1."""
         return max(1, len(self.file) // self.scheme.batch)
 
     def plan(self) -> Plan:
-        """Say which images the next batch has: its number and theirs. `next` does this by itself."""
+        """Return the number of the next batch and the numbers of its images. `next` calls this itself."""
         rows = self._planned_before.popleft() if self._planned_before else self.sampler.next(self.worker)
         self.number += 1
         return self.number - 1, rows
 
     def make(self, plan: Plan) -> Batch:
-        """Cut a planned batch; on any thread, in any order."""
+        """Return a planned batch. Threads may call this in any order."""
         number, rows = plan
-        rng = np.random.default_rng([self.seed, 3, self.worker, number])
+        rng = np.random.default_rng([self.seed, CROPS, self.worker, number])
         crops = random_crops(self.file, rows, self.scheme.crop, self.scheme.flip, rng)
         return cut(self.file, rows, crops), labels_of(self.file, rows)
 
@@ -90,7 +101,7 @@ class Loader:
         return self._prefetcher.next()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that decides the next batches, as integer tensors: those made ahead are not lost."""
+        """Return what determines the next batches, as integer tensors; includes the batches prepared in advance."""
         pending = self._prefetcher.pending()
         rows = [*(rows for _, rows in pending), *self._planned_before]
         empty = torch.empty(0, self.scheme.batch, dtype=torch.int64)
@@ -101,14 +112,13 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue with the batch that would have come next when `state_dict` was taken."""
+        """Continue with the batch that followed when `state_dict` was called."""
         self.sampler.load_state_dict({key: value for key, value in state.items() if not key.startswith("loader.")})
         self._prefetcher.restart()
         self.number = int(state["loader.number"])
         self._planned_before = deque(state["loader.pending"].numpy().copy())
 
     def close(self) -> None:
-        """End the background threads."""
         self._prefetcher.close()
 
     def __enter__(self) -> Loader:
@@ -121,7 +131,12 @@ class Loader:
 
 
 def evaluation(file: ImageFile, crop: int | None = None, batch: int = 200, limit: int | None = None) -> Iterator[Batch]:
-    """Yield the center crops of a data set once, in order; the last batch may be short."""
+    """Yield the center crops of the first `limit` images (all by default) once, in order; the last batch may be short.
+
+    >>> import easgd.data
+    >>> sum(len(labels) for images, labels in evaluation(easgd.data.load("digits", "test")))
+    364
+    """
     check_crop(file, crop)
     count = len(file) if limit is None else min(limit, len(file))
     for start in range(0, count, batch):

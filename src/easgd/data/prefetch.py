@@ -1,4 +1,4 @@
-"""Work done ahead on background threads, handed over in the order it was asked for."""
+"""Work done ahead of time on background threads, returned in order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ Product = TypeVar("Product")
 
 
 class Prefetcher(Generic[Plan, Product]):
-    """Keep `ahead` products ready: `plan()` says what comes next, `make(plan)` does the work on a thread.
+    """Keep `ahead` products ready: `plan()` decides what comes next, `make(plan)` computes it on a thread.
 
-    Plans are made on the caller's thread, in order and at the caller's requests, so what comes out does not depend on
-    the threads. An exception in `make` is raised by the `next` that would have returned its product.
+    `plan` runs in the caller's thread and in order, so the results do not depend on the threads. An exception in `make`
+    is raised by the `next` that would have returned its product.
+
+    >>> numbers = iter(range(100))
+    >>> squares = Prefetcher(lambda: next(numbers), lambda n: n * n)
+    >>> [squares.next() for _ in range(4)]
+    [0, 1, 4, 9]
+    >>> squares.close()
     """
 
     def __init__(
@@ -41,17 +47,16 @@ class Prefetcher(Generic[Plan, Product]):
             self._pending.append((plan, pool.submit(self._make, plan)))
 
     def pending(self) -> list[Plan]:
-        """Return the plans whose products were not handed over yet: a checkpoint needs them."""
+        """Return the plans whose products were not returned yet: a checkpoint needs them."""
         return [plan for plan, _ in self._pending]
 
     def restart(self) -> None:
-        """Forget what is pending."""
+        """Discard what is pending; the next product is a newly planned one."""
         for _, future in self._pending:
             future.cancel()
         self._pending.clear()
 
     def close(self) -> None:
-        """End the threads."""
         self.restart()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,13 +1,13 @@
 """Which images a worker sees, and in what order (supplement, "Data prefetching").
 
 k loaders cycle through the data, each with its own cursor. A worker takes the next chunk of c images from each of the k
-loaders, shuffles the k chunks together with what its last batches left over, and cuts batches; it asks again when less
-than a batch is left.
+loaders, shuffles the k chunks together with what is left of its last ones, and cuts batches. When less than a batch is
+left, it takes the next chunks.
 
-Where the paper is silent: with the whole set per loader, the loaders begin their first pass spread out, loader j at
-image ⌊jN/k⌋. If all began at 0, a worker's first k chunks would be k times the same images.
+The paper does not say where the loaders start. If each has the whole set, loader j starts at image ⌊jN/k⌋ here: if all
+started at 0, a worker's first k chunks would contain the same images k times.
 
-The sampler deals in image numbers; `easgd.data.loader` turns them into batches.
+The sampler returns image numbers; `easgd.data.loader` makes batches of them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ from torch import Tensor
 
 from easgd.data.cursors import Chunk, Cursors, Ring, SharedCursors
 from easgd.data.format import Ints
+from easgd.data.seeds import SHUFFLE
 from easgd.errors import refuse
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The constants of sampling and preprocessing; the defaults are the paper's for CIFAR, without its crops.
+    """The constants of sampling and preprocessing; the defaults are the paper's for CIFAR, without its crops."""
 
-    `batch` images a step · `loaders` k · `chunk` c · `shards`: each loader has 1/k of the set instead of all of it ·
-    `crop`: size of the random crop, None for the whole image · `flip`: mirror every second image at random.
-    """
-
-    batch: int = 128
-    loaders: int = 8
-    chunk: int = 512
-    shards: bool = False
-    crop: int | None = None
-    flip: bool = False
+    batch: int = 128  # images per step
+    loaders: int = 8  # k
+    chunk: int = 512  # c, images that a worker takes from each loader at a time
+    shards: bool = False  # each loader has 1/k of the set instead of all of it
+    crop: int | None = None  # size of the random crop; None for the whole image
+    flip: bool = False  # mirror each image with probability 1/2
 
     def __post_init__(self) -> None:
         for name in ("batch", "loaders", "chunk"):
@@ -51,12 +48,12 @@ class Scheme:
 
 CIFAR10 = Scheme(crop=28, flip=True)
 IMAGENET = Scheme(chunk=64, shards=True, crop=221, flip=True)
-# Digits read differently in a mirror, and 8 chunks are to be less than the whole set.
+# No flips: a mirrored digit is another shape. 8 chunks of 128 are less than the set's 1,433 images.
 DIGITS = Scheme(batch=32, chunk=128)
 
 
 class _Worker:
-    """One worker's pool of image numbers, `used` of them cut off already."""
+    """One worker's pool of shuffled image numbers; the first `used` are in earlier batches."""
 
     def __init__(self) -> None:
         self.pool: Ints = np.empty(0, np.int64)
@@ -65,11 +62,11 @@ class _Worker:
 
 
 class Sampler:
-    """Deal batches of image numbers to any number of workers.
+    """Batches of image numbers for any number of workers.
 
-    In one process (a simulation) all workers ask one sampler. ProcessRunner of one machine each make a sampler with the
-    same arguments and the same `cursors` path: the file that they share. The same seed and the same order of requests
-    give the same batches, bit for bit.
+    Workers in one process (a simulation) share one sampler. Worker processes of one machine each make a sampler with
+    the same arguments, and share the file `cursors`. The same seed and the same order of requests give the same
+    batches. `on_chunk` is called with every chunk that is taken, before its images are used.
 
     >>> sampler = Sampler(1000, Scheme(batch=32, loaders=2, chunk=100))
     >>> len(sampler.next(worker=0)), len(set(sampler.next(worker=1)))
@@ -109,16 +106,16 @@ class Sampler:
                 self._on_chunk(chunk)
         fresh = [np.arange(chunk.first, chunk.last) for chunk in chunks]
         pool = np.concatenate([own.pool[own.used :], *fresh])
-        np.random.default_rng([self.seed, 2, worker, own.refills]).shuffle(pool)
+        np.random.default_rng([self.seed, SHUFFLE, worker, own.refills]).shuffle(pool)
         own.pool, own.used, own.refills = pool, 0, own.refills + 1
 
     def batches(self, worker: int = 0) -> Iterator[Ints]:
-        """Deal a worker's batches without end."""
+        """Yield a worker's batches without end."""
         while True:
             yield self.next(worker)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return cursors and the pools of this process's workers, as integer tensors."""
+        """Return the cursors and the pools of this process's workers, as integer tensors."""
         state = {"settings": self._settings(), "cursors": torch.from_numpy(self.cursors.snapshot())}
         for worker, own in self._workers.items():
             state[f"worker.{worker}.pool"] = torch.from_numpy(own.pool[own.used :].copy())
@@ -126,7 +123,7 @@ class Sampler:
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken: the next batch is the one that would have come."""
+        """Continue with the batch that followed when `state_dict` was called."""
         if not torch.equal(state["settings"], self._settings()):
             raise refuse(
                 "sampler state",
@@ -148,7 +145,7 @@ class Sampler:
 
 
 def rings(count: int, scheme: Scheme) -> list[Ring]:
-    """Return each loader's part of the data set: all of it, begun at jN/k, or the j-th of k nearly equal parts."""
+    """Return each loader's part of the data set: all of it, starting at jN/k, or the j-th of k nearly equal parts."""
     edges = [j * count // scheme.loaders for j in range(scheme.loaders + 1)]
     if scheme.shards:
         return [Ring(first, last - first, 0) for first, last in itertools.pairwise(edges)]

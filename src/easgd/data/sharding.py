@@ -1,7 +1,7 @@
 """Give each worker its own seeded order of the user's own `DataLoader`.
 
-The paper assumes that "each worker can sample the entire dataset" (section 2): nothing is split, what differs is the
-order. So a worker may die without its part of the data dying with it.
+The paper assumes that "each worker can sample the entire dataset" (section 2): the data are not split, only the order
+differs. So no part of the data is lost when a worker dies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ import numpy as np
 import torch
 from torch.utils import data
 
+from easgd.data.seeds import SHARDING
 from easgd.errors import refuse
 
 
 def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) -> ShardedLoader | ShardedIterable:
-    """Return a loader over the same data in an order of worker `rank`'s own; iterating again is the next epoch.
+    """Return a loader over the same data in an order that belongs to worker `rank`; each iteration is a new epoch.
 
-    Batch size, `drop_last`, collate function, worker processes, pinning and random samplers stay the user's. A stream
-    (`IterableDataset`) has no order that could be changed: it is passed on to a single worker and refused to several.
+    Batch size, `drop_last`, collate function, loader processes, pinning and the kind of random sampler are kept. The
+    order of a stream (`IterableDataset`) cannot be changed: one worker gets the stream as it is, several are refused.
+
+    >>> loader = data.DataLoader(data.TensorDataset(torch.arange(4)), batch_size=2)
+    >>> mine = shard(loader, rank=0, workers=2)
+    >>> sorted(int(i) for batch in mine for i in batch[0])
+    [0, 1, 2, 3]
     """
     if not 0 <= rank < workers:
         raise refuse("rank", rank, f"must be 0..{workers - 1} for {workers} workers", "count workers from 0")
@@ -37,7 +43,7 @@ def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) 
 
 
 class _Resumable:
-    """Counts epochs and the batches handed out of them; `_epoch(epoch, skip)` iterates one."""
+    """Count epochs and the batches taken from them. `_epoch(epoch, skip)` iterates one, without its first batches."""
 
     def __init__(self) -> None:
         self._at = (-1, 0)
@@ -55,17 +61,17 @@ class _Resumable:
         self._resume = (epoch + 1, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch, and how many batches of it were handed out."""
+        """Return the epoch and the number of batches taken from it."""
         epoch, batch = self._resume or self._at
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration begin with the batch that would have come next."""
+        """Make the next iteration begin with the batch that followed when `state_dict` was called."""
         self._resume = (int(state["epoch"]), int(state["batch"]))
 
 
 class ShardedLoader(_Resumable):
-    """A `DataLoader` like the user's, in an order that depends on (seed, rank, epoch) alone."""
+    """A copy of the user's `DataLoader` whose order is a function of (seed, rank, epoch)."""
 
     def __init__(self, loader: data.DataLoader[Any], rank: int, seed: int) -> None:
         super().__init__()
@@ -74,7 +80,7 @@ class ShardedLoader(_Resumable):
         if batches is not None and type(batches) is not data.BatchSampler:
             remedy = "give batch_size instead, or iterate the loader itself"
             raise refuse("batch_sampler", type(batches).__name__, "its order cannot be made a worker's own", remedy)
-        # The generator drives the order and seeds the loader's own processes, and so the user's augmentations.
+        # The generator determines the order and seeds the loader's processes, hence the user's augmentations.
         self._generator = torch.Generator()
         order = _reordered(loader.sampler if batches is None else batches.sampler, loader.dataset, self._generator)
         self.batch_size = None if batches is None else batches.batch_size
@@ -100,19 +106,18 @@ class ShardedLoader(_Resumable):
         return len(self._plan)
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration begin with the batch that would have come next."""
         done = state["batch"] >= len(self)
         super().load_state_dict({"epoch": state["epoch"] + 1, "batch": 0} if done else state)
 
     def _epoch(self, epoch: int, skip: int) -> Iterator[Any]:
-        entropy = np.random.SeedSequence([self.seed, 4, self.rank, epoch]).generate_state(2, np.uint32)
+        entropy = np.random.SeedSequence([self.seed, SHARDING, self.rank, epoch]).generate_state(2, np.uint32)
         self._generator.manual_seed(int(entropy[0]) << 31 | int(entropy[1]) >> 1)
         self._plan.skip = skip
         return iter(self._loader)
 
 
 class ShardedIterable(_Resumable):
-    """The user's loader over a stream, counted; resuming reads and drops what was handed out before."""
+    """The user's loader over a stream. Resuming reads and discards the batches that were taken before."""
 
     def __init__(self, loader: data.DataLoader[Any]) -> None:
         super().__init__()
@@ -126,7 +131,7 @@ class ShardedIterable(_Resumable):
 
 
 class _Skipping(data.Sampler[Any]):
-    """A sampler without its first `skip` items: they are never loaded."""
+    """A sampler without its first `skip` items, so that resuming does not load them."""
 
     def __init__(self, inner: data.Sampler[Any]) -> None:
         self.inner = inner

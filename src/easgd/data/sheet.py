@@ -1,4 +1,4 @@
-"""A contact sheet: a few images of every class on one picture, to look at what a file really holds."""
+"""A contact sheet: a few images of every class in one picture, to inspect a data file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def contact_sheet(
     flip: bool = False,
     seed: int = 0,
 ) -> Path:
-    """Write a PNG with a row per class (the first 40), labelled; with `crop` and `flip` as the network sees them."""
+    """Write a PNG with a labelled row for each of the first 40 classes; return its path.
+
+    `crop` and `flip` show the images as the network sees them.
+    """
     if not 1 <= columns <= 100:
         raise refuse("columns", columns, "must be 1..100", "use 12")
     if crop is not None:
@@ -64,7 +67,7 @@ def _images_of(
 
 
 def _cell(rows: list[list[Bytes]]) -> int:
-    """Return the size of a cell: tiny images enlarged to about 64 pixels, large ones shrunk to 128."""
+    """Return the size of a cell: small images are enlarged to about 64 pixels, large ones shrunk to 128."""
     largest = max((max(image.shape[:2]) for images in rows for image in images), default=64)
     return largest * max(1, 64 // largest) if largest <= 128 else 128
 
@@ -73,5 +76,5 @@ def _fit(image: Bytes, cell: int) -> Image.Image:
     picture = Image.fromarray(image[:, :, 0] if image.shape[2] != 3 else image).convert("RGB")
     scale = cell / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    # Enlarged pixels stay square: this is for looking at pixels.
+    # Nearest when enlarging: single pixels stay visible.
     return picture.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BILINEAR)

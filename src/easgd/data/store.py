@@ -1,4 +1,4 @@
-"""Where data sets live on this machine, and how one is opened by name."""
+"""Data sets by name: where their files are on this machine, and how to open one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from easgd.errors import refuse
 
 
 def home() -> Path:
-    """Return the folder of all data sets: `$EASGD_DATA`, or `~/.cache/easgd`."""
+    """Return the folder of the data files: `$EASGD_DATA`, or `~/.cache/easgd`."""
     named = os.environ.get("EASGD_DATA")
     return Path(named) if named else Path.home() / ".cache" / "easgd"
 
 
 def path_of(name: str, split: str = "train") -> Path:
-    """Return where the data set `name` keeps its `split`."""
+    """Return the path of the file of a data set's `split`, whether or not it exists."""
     if Path(name).name != name:
         raise refuse("data set", repr(name), "a name has no folders in it", f"give a name, or a file NAME{SUFFIX}")
     return home() / f"{name}-{split}{SUFFIX}"
 
 
 def load(name: str = "digits", split: str = "train") -> ImageFile:
-    """Open a data set by its name, or by the path of its file; digits are made on the spot if they are missing.
+    """Open a data set by its name or by the path of its file.
 
-    Raises a `SettingError` that says how to get it if it is not there.
+    `digits` is created if it is missing; for others a `SettingError` says how to make them.
+
+    >>> load("digits", "test")
+    ImageFile(digits-test: 364 images 8×8×1, 10 classes)
     """
     path = Path(name) if name.endswith(SUFFIX) else path_of(name, split)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""MadeSplit-up images of any shape, for measurements and tests: classes that a network can learn, no file to fetch."""
+"""Generated images of any shape, for measurements and tests, in classes that a network can learn."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def make_synthetic(
     path: Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Path:
-    """Write `count` square images, a smooth pattern per class under noise; return the path.
+    """Write `count` square images, each its class's smooth pattern plus noise; return the path.
 
-    The file is `path`, or the data folder's file of this name and split. The patterns depend on `seed` alone, the noise
-    on `seed` and `split`: train and test are of one kind.
+    The file is `path`, by default the data folder's file of this name and split. The patterns depend on `seed`, the
+    noise on `seed` and `split`, so training and test images come from the same distribution.
     """
     for what, value in (("count", count), ("size", size), ("channels", channels), ("classes", classes)):
         if value < 1:
@@ -50,7 +50,7 @@ def make_synthetic(
 
 
 def _patterns(rng: np.random.Generator, classes: int, size: int, channels: int) -> npt.NDArray[np.int16]:
-    # One plane wave per class and channel: smooth, so that it survives cropping, and different under a flip.
+    # One plane wave per class and channel: still recognisable after a crop, and its mirror image is another wave.
     axis = np.arange(size) / size
     waves = rng.uniform(-3, 3, (2, classes, channels))
     phase = rng.uniform(0, 2 * np.pi, (classes, channels))

@@ -1,4 +1,4 @@
-"""Crops, flips and the [0, 1] scale, a batch at a time (supplement, "Data preprocessing")."""
+"""Crop, flip and scale images to [0, 1], a batch at a time (supplement, "Data preprocessing")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from easgd.errors import refuse
 
 @dataclass(frozen=True)
 class Crops:
-    """Where each image of a batch is cut: `height` × `width` pixels from (tops, lefts), mirrored where `flips`."""
+    """The crop of each image of a batch: `height` × `width` pixels from (tops, lefts), mirrored where `flips`."""
 
     height: int
     width: int
@@ -25,7 +25,7 @@ class Crops:
 
 
 def random_crops(file: ImageFile, rows: Ints, crop: int | None, flip: bool, rng: np.random.Generator) -> Crops:
-    """Draw a crop and a flip for each image, every position that fits being equally likely."""
+    """Draw a crop and a flip for each image; all positions inside the image are equally likely."""
     heights, widths, height, width = _extents(file, rows, crop)
     tops = rng.integers(heights - height + 1)
     lefts = rng.integers(widths - width + 1)
@@ -34,7 +34,7 @@ def random_crops(file: ImageFile, rows: Ints, crop: int | None, flip: bool, rng:
 
 
 def center_crops(file: ImageFile, rows: Ints, crop: int | None) -> Crops:
-    """Return the middle of each image, unflipped: what training loss, test loss and test error are computed on."""
+    """Return the middle of each image, not flipped: for measuring losses and errors."""
     heights, widths, height, width = _extents(file, rows, crop)
     return Crops(height, width, (heights - height) // 2, (widths - width) // 2, np.zeros(len(rows), bool))
 
@@ -58,15 +58,15 @@ def check_crop(file: ImageFile, crop: int | None) -> None:
 
 
 def cut(file: ImageFile, rows: Ints, crops: Crops) -> Tensor:
-    """Copy crops out of the map: float32 [batch, channels, height, width] in [0, 1], channels_last in memory."""
-    # Numba is not small, and the commands that only look at files do without it.
+    """Return the crops as float32 [batch, channels, height, width] in [0, 1], in channels_last memory."""
+    # Imported here: numba takes a second to import, and the commands that only inspect files do not need it.
     from easgd.data.crop_kernel import crop_into
 
     starts, heights, widths = file.places(rows)
     inside = (crops.tops >= 0) & (crops.tops + crops.height <= heights)
     inside &= (crops.lefts >= 0) & (crops.lefts + crops.width <= widths)
     if not inside.all():
-        raise IndexError("a crop lies outside its image")  # the kernel would read whatever is there
+        raise IndexError("a crop lies outside its image")  # the kernel would read other memory
     out = np.empty((len(rows), crops.height, crops.width * file.channels), np.float32)
     crop_into(file.pixels, starts, widths, crops.tops, crops.lefts, crops.flips, (0,) * file.channels, out)
     images = torch.from_numpy(out).view(len(rows), crops.height, crops.width, file.channels)
@@ -74,5 +74,5 @@ def cut(file: ImageFile, rows: Ints, crops: Crops) -> Tensor:
 
 
 def labels_of(file: ImageFile, rows: Ints) -> Tensor:
-    """Return the labels of `rows` as torch's losses want them."""
+    """Return the labels of `rows` as int64, which torch's losses need."""
     return torch.from_numpy(file.labels[rows].astype(np.int64))

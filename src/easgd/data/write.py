@@ -1,4 +1,4 @@
-"""Write a data set's file: under no name until it is whole, so that nothing half-written is ever found."""
+"""Write a data file. It gets its name when it is complete, so a reader never finds a partial one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import json
 import os
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from easgd.data.format import MAGIC, PREFIX, VERSION, Bytes
 from easgd.errors import refuse
+from easgd.files import atomic
 
 _PAGE = 4096
 
 
 class Writer:
-    """Write a data set image by image; the file appears, whole, when the `with` block ends without an exception.
+    """Write a data set image by image; the file appears when the `with` block ends without an exception.
 
-    `shape` is (height, width), or None where sizes vary. The images may be more than memory holds.
+    `shape` is (height, width), or None where sizes vary. Images go to disk as they come, so the set may be larger than
+    memory. A writer that is killed leaves a hidden file, which the next writer of the same data set removes.
     """
 
     def __init__(
@@ -53,14 +55,18 @@ class Writer:
         self._labels = array("i")
         self._index = array("q")
         self._written = 0
-        # Room for the header as it will be with its largest numbers.
+        # The header comes first in the file and is written last: keep room for it with its largest numbers.
         self._start = -(-(PREFIX.size + len(json.dumps(self._fields)) + 400) // _PAGE) * _PAGE
 
     def __enter__(self) -> Writer:
-        self._stack = contextlib.ExitStack()
-        self._file, self._publish = self._stack.enter_context(unnamed(self.path))
-        self._file.seek(self._start)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(self.path)
         self._digest = hashlib.sha256()
+        # Left in reverse order: the header is written, the file closed, then renamed; an exception skips what follows.
+        self._stack = contextlib.ExitStack()
+        self._file = self._stack.enter_context(open(self._stack.enter_context(atomic(self.path, sync=True)), "wb"))
+        self._stack.push(lambda kind, error, trace: self._finish() if kind is None else None)
+        self._file.seek(self._start)
         return self
 
     def add(self, image: Bytes, label: int) -> None:
@@ -89,10 +95,7 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._stack:
-            if error is None:
-                self._finish()
-                self._publish()
+        self._stack.__exit__(kind, error, trace)
 
     def _finish(self) -> None:
         if not self._labels:
@@ -114,66 +117,18 @@ class Writer:
         return start, values.nbytes
 
 
-@contextlib.contextmanager
-def unnamed(path: Path) -> Iterator[tuple[BinaryIO, Callable[[], None]]]:
-    """Open a file that has no name until the second value is called: a killed process leaves nothing behind.
-
-    Where the system has no unnamed files (`O_TMPFILE` is Linux's), the file has a name that ends in `.partial`; those
-    of dead processes are removed by the next writer.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    _remove_stale(path)
-    descriptor = _unnamed_descriptor(path.parent)
-    named = descriptor is None
-    if descriptor is None:
-        descriptor = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o644)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-
-            def publish() -> None:
-                file.flush()
-                os.fsync(file.fileno())
-                if not named:
-                    _link(file.fileno(), partial)
-                # A link cannot replace an existing file, a rename can.
-                os.replace(partial, path)
-
-            yield file, publish
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _unnamed_descriptor(folder: Path) -> int | None:
-    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
-        return None
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644)
-    except OSError:
-        return None
-
-
-def _link(descriptor: int, target: Path) -> None:
-    # Python follows the symbolic link in /proc only if a directory is given along with it (it then calls linkat).
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
-
-
 def _remove_stale(path: Path) -> None:
-    for old in path.parent.glob(f".{path.name}.*.partial"):
+    for old in path.parent.glob(f".{path.name}.*.tmp"):
         if not is_alive(old.name.split(".")[-2]):
             old.unlink(missing_ok=True)
 
 
 def is_alive(pid: str) -> bool:
-    """Tell whether a process of this number exists: what a dead one left behind may be removed."""
+    """Return whether a process with this number exists. What a dead one left behind may be removed."""
     try:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it exists and belongs to another user
+        pass
     return True

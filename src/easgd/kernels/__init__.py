@@ -1,1 +1,1 @@
-"""The loops over memory that an exchange is made of: `plain` in torch, `fused` in one pass; and the allocator."""
+"""Elementwise operations of an exchange: `plain` in torch, `fused` in one pass, `quantize` to int8; `allocator`."""

@@ -1,8 +1,8 @@
-"""The C library's allocator, told to keep what it is given back.
+"""Make the C library keep freed memory instead of returning it to the kernel.
 
-A forward pass allocates tens of megabytes and frees them; glibc returns them to the kernel as soon as a small block is
-freed above them, and the next pass pays for every page again. On the paper's CIFAR net, one thread, that is a tenth of
-a step. Elsewhere than on glibc nothing is changed.
+A forward pass allocates tens of megabytes and frees them. glibc returns them to the kernel when the top of the heap
+becomes free, and the next pass faults in every page again: a tenth of a step of the paper's CIFAR net on one thread.
+Other C libraries are left as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEEP, _LARGEST_MMAP = 2**31 - 1, 32 << 20  # the most that mallopt takes
 
-# For processes that are yet to start: the same as `keep_freed_memory`, where the user has not said otherwise.
+# The same for child processes: add it to their environment where the user has not set these variables.
 ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_TRIM_THRESHOLD_": str(_KEEP),
     "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP),
@@ -21,7 +21,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 
 def keep_freed_memory() -> bool:
-    """Let freed memory be used again instead of given back; whether this C library can do it."""
+    """Keep freed memory in this process for reuse; return whether the C library supports it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,11 +1,11 @@
-"""One pass over memory per exchange: numba loops that run without the interpreter's lock.
+"""One pass over memory per exchange: numba loops that run outside the interpreter lock.
 
-An exchange reads a message and the center and writes both: the answer takes the message's place. That is four streams,
-and memory is what bounds it; as torch expressions the same work takes three to ten passes.
+An exchange reads a message and the center and writes both, the answer over the message: two reads and two writes,
+bounded by memory bandwidth. As torch expressions the same work takes three to ten passes.
 
-A difference that is not finite is kept in the answer but not added, and ends a move in place. The sum of squares that
-an elastic exchange returns gives the distance to the center without another pass. Every loop does the same operations
-in the same order as the functions of `easgd.kernels.plain`.
+A difference that is not finite is returned in the answer but not added to the center, and it stops a move in place. An
+elastic exchange returns the sum of squares, from which the distance to the center follows without another pass. Every
+loop does the operations of `easgd.kernels.plain` in the same order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Vector = npt.NDArray[np.float32]
 f32 = np.float32
 _LARGEST = np.float32(np.finfo(np.float32).max)
 _ZERO = np.float32(0)
-_BLOCK = 16384  # a sum of float32 over a block is exact enough; blocks are added in float64
-_AHEAD = 2048  # two blocks of two vectors fit into the smallest cache
+_BLOCK = 16384  # sums are float32 within a block and float64 over blocks: fast, and accurate enough
+_AHEAD = 2048  # two blocks of two vectors fit into the first-level cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,14 +33,14 @@ def _jit(function: F) -> F:
 
 
 def _jit_sum(function: F) -> F:
-    # A sum may be taken in any order here: without that freedom it cannot be vectorised. Nothing may be contracted:
-    # a fused multiply-add rounds once, and the numbers would no longer be those of the plain functions.
+    # "reassoc" lets the compiler reorder sums, without which it cannot vectorise them. It may not contract: a fused
+    # multiply-add rounds once, and the results would differ from those of the plain functions.
     options = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"reassoc"}}
     compiled: F = njit(**options)(function)  # type: ignore[call-overload]
     return compiled
 
 
-# In the loops below `q <= _LARGEST` is False for infinity and for NaN: what is not finite, or beyond 1e19, stays out.
+# In the loops `q <= _LARGEST` is False for infinity and NaN: a d that is not finite, or beyond 1e19, is not added.
 
 
 @_jit_sum
@@ -57,7 +57,7 @@ def _elastic_block_(x: Vector, center: Vector, rate: np.float32) -> np.float32:
 
 @_jit
 def elastic_(x: Vector, center: Vector, rate: np.float32) -> float:
-    """x ← d = rate·(x − center); center += d. Returns Σd²: not finite if a d is not."""
+    """x ← d = rate·(x − center); center += d. Return Σd², which is not finite if a d is not."""
     total = 0.0
     for i in range(0, x.size, _BLOCK):
         total += float(_elastic_block_(x[i : i + _BLOCK], center[i : i + _BLOCK], rate))
@@ -97,12 +97,12 @@ def _move_block_(x: Vector, center: Vector, rate: np.float32, pull: np.float32) 
 
 @_jit
 def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> float:
-    """Both ends of the spring at once: d = rate·(x − center); x −= gain·d; center += d. Returns Σd².
+    """Move both ends of the spring: d = rate·(x − center); x −= gain·d; center += d. Return Σd².
 
-    If Σd² is not finite, so is a d, or it is beyond 1e19; its block of elements and all after it are as they were.
-    While one block is moved the next is looked at, so that memory is never waited for and is read once.
+    If a d is not finite or beyond 1e19, the result is infinite, and its block and all blocks after it are unchanged.
     """
-    # One product per element and end: of two, the compiler may take either first where sums may be taken in any order.
+    # Each block is checked while the one before it is moved, so that memory is read only once.
+    # gain·rate is computed here: in a loop with "reassoc" the compiler could multiply in either order.
     pull = gain * rate
     total, i, part = 0.0, 0, _squares(x[:_AHEAD], center[:_AHEAD], rate)
     while part <= _LARGEST:
@@ -135,7 +135,7 @@ def _averaged_block_(x: Vector, center: Vector, average: Vector, rate: np.float3
 
 @_jit
 def elastic_averaged_(x: Vector, center: Vector, average: Vector, rate: np.float32, a: np.float32) -> float:
-    """average += a·(center − average) with the old center, then the elastic exchange. Returns Σd²."""
+    """average += a·(center − average) with the old center, then `elastic_`. Return Σd²."""
     total = 0.0
     for i in range(0, x.size, _BLOCK):
         end = i + _BLOCK
@@ -165,7 +165,7 @@ def momentum_answer_(change: Vector, center: Vector, velocity: Vector, momentum:
 
 @_jit
 def swap_(a: Vector, b: Vector) -> None:
-    """Exchange two vectors: the same four streams with no arithmetic, the limit that `easgd bench exchange` shows."""
+    """Swap two vectors: the memory accesses of an exchange without its arithmetic, for `easgd bench exchange`."""
     for i in range(a.size):
         t = a[i]
         a[i] = b[i]

@@ -1,7 +1,6 @@
-"""The loops over memory that an exchange is made of, on flat tensors, in place.
+"""Elementwise operations of an exchange on flat tensors, as torch expressions.
 
-A kernel knows vectors and scalars, nothing of workers, clocks or methods. Functions that end in `_` change their
-first argument.
+Functions whose name ends in `_` change their first argument.
 """
 
 from __future__ import annotations

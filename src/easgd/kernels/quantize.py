@@ -1,9 +1,9 @@
-"""int8 with one scale per block, in one pass over memory; numba loops that run without the interpreter's lock.
+"""int8 with one scale per block, in one pass over memory: numba loops that run outside the interpreter lock.
 
-    scale = max|x| / 127,   code = x / scale, rounded to the nearest whole number,   x ≈ scale·code
+    scale = max|x| / 127,   code = x / scale, rounded to the nearest integer,   x ≈ scale·code
 
-The largest magnitude is found on the bits: without its sign a float32 orders like a whole number, and infinity and
-NaN are beyond every finite one. So whatever is not finite in a block makes its scale NaN, and all it decodes to.
+The largest magnitude is found on the bits: without the sign bit, float32 values are ordered like integers, and infinity
+and NaN are above all finite ones. A block with a value that is not finite gets the scale NaN and decodes to NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEVELS = np.float32(127)
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _NAN = np.float32(np.nan)
-# Below this, 127/max would overflow: such a block is zero to every purpose.
+# Below this 127/max would overflow; such a block is encoded as zeros.
 _SMALLEST = np.float32(1e-35)
 
 
@@ -55,24 +55,27 @@ def _subtract(block: Vector, codes: Codes, scale: np.float32) -> None:
 
 
 @_jit
+def _encode_block(block: Vector, codes: Codes) -> np.float32:
+    scale = _scale(block)
+    _round(block, codes, _ONE / scale if scale > _ZERO else _ZERO)
+    return scale
+
+
+@_jit
 def encode(x: Vector, scales: Vector, codes: Codes, block: int) -> None:
-    """Pack x."""
+    """Write the scale of each block of x to `scales` and the rounded elements to `codes`."""
     for k in range(scales.size):
         a, b = k * block, min((k + 1) * block, x.size)
-        scale = _scale(x[a:b])
-        scales[k] = scale
-        _round(x[a:b], codes[a:b], _ONE / scale if scale > _ZERO else _ZERO)
+        scales[k] = _encode_block(x[a:b], codes[a:b])
 
 
 @_jit
 def encode_rest_(x: Vector, scales: Vector, codes: Codes, block: int) -> None:
-    """Pack x and leave in it what rounding took."""
+    """Encode x and leave the rounding error in it: x ← x − scale·code."""
     for k in range(scales.size):
         a, b = k * block, min((k + 1) * block, x.size)
-        scale = _scale(x[a:b])
-        scales[k] = scale
-        _round(x[a:b], codes[a:b], _ONE / scale if scale > _ZERO else _ZERO)
-        _subtract(x[a:b], codes[a:b], scale)
+        scales[k] = _encode_block(x[a:b], codes[a:b])
+        _subtract(x[a:b], codes[a:b], scales[k])
 
 
 @_jit

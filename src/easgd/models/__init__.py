@@ -5,7 +5,9 @@ Names are imported on first use, so that `import easgd.models` does not import t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from easgd.lazy import exports
 
 if TYPE_CHECKING:
     from easgd.models.nets import CIFAR as CIFAR
@@ -26,18 +28,12 @@ if TYPE_CHECKING:
     from easgd.models.notation import parse as parse
     from easgd.models.quadratic import Quadratic as Quadratic
 
-_HOME = {"Layer": "notation", "Shape": "notation", "parse": "notation", "Quadratic": "quadratic"}
-_NETS = ("CIFAR", "DIGITS_CONV", "DIGITS_MLP", "HE", "IMAGENET", "Dropout", "Net", "build", "cifar", "digits_conv")
-_HOME |= dict.fromkeys((*_NETS, "digits_mlp", "imagenet", "seed_dropout"), "nets")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOME)
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "nets": "CIFAR DIGITS_CONV DIGITS_MLP HE IMAGENET Dropout Net build cifar digits_conv digits_mlp imagenet "
+        "seed_dropout",
+        "notation": "Layer Shape parse",
+        "quadratic": "Quadratic",
+    },
+)

@@ -1,15 +1,14 @@
-"""A convolution that is cheaper on a CPU where kernels are large and images small.
+"""A convolution by Fourier transforms, which is cheaper on a CPU for large kernels and small images.
 
-A product of polynomials costs fewer multiplications between the Fourier transforms of its factors. On one line, with
-n points, r weights and m = n − r + 1 results, the discrete transform of length n is exact, for no result reaches around
-the end; a complex product takes three real ones, so all is real:
+A convolution is a product of transforms. In one dimension, with n points, r weights and m = n − r + 1 results, the
+discrete transform of length n is exact, because no result wraps around the end. A complex product is three real ones:
 
     y = A((G w) ∘ (B x)),       with k = n + ⌈n/2⌉ − 1 products
 
-Images take the transform along both sides, and ∘ becomes a product of matrices over channels, k² of them. The paper's
-second CIFAR layer, 5×5 weights on 12×12 points, needs 289 multiplications instead of 1600 for each pair of channels;
-with all transforms, a quarter of the arithmetic. It is the same function with smaller rounding errors: transforms are
-nearly orthogonal, which Winograd's are not.
+Images are transformed along both sides, and ∘ becomes k² matrix products over channels. The paper's second CIFAR
+layer, 5×5 weights on 12×12 points, needs 289 multiplications instead of 1600 for each pair of channels; including the
+transforms, a quarter of the arithmetic. The function is the same up to rounding. The errors are small because these
+transforms are nearly orthogonal; Winograd's are not.
 """
 
 from __future__ import annotations
@@ -24,22 +23,19 @@ from torch import Tensor, nn
 
 Matrix = npt.NDArray[np.floating]
 
-LONGEST = 16
-"""Points on a side: beyond it the transformed images outgrow the caches."""
-GAIN = 2.5
-"""Least ratio of multiplications: passes over memory must be paid for too."""
+LONGEST = 16  # points on a side; transforms of larger images do not fit into the caches
+GAIN = 2.5  # the least saving in multiplications that outweighs the extra passes over memory
 
 
 class Conv2d(nn.Conv2d):
-    """`torch.nn.Conv2d`, by transforms where that is worth it: float32 on a CPU, stride 1, no padding."""
+    """`torch.nn.Conv2d` that uses transforms where they are faster: float32 on a CPU, stride 1, no padding."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolved images."""
         plain = self.stride == (1, 1) and self.padding == (0, 0) and self.dilation == (1, 1) and self.groups == 1
         fits = x.dim() == 4 and x.shape[1] == self.in_channels
         square = fits and x.shape[2] == x.shape[3] and self.kernel_size[0] == self.kernel_size[1]
         here = x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32
-        busy = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()  # they choose for themselves
+        busy = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()  # they choose the algorithm
         if plain and square and here and not busy and worth(x.shape[2], *self.weight.shape[:3]):
             return transformed(x, self.weight, self.bias)
         return super().forward(x)
@@ -57,12 +53,12 @@ def worth(n: int, outputs: int, inputs: int, r: int) -> bool:
 
 
 def transformed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Valid convolution (correlation, as everywhere in deep learning) of square images, in channels_last memory."""
+    """Convolve square images without padding (a correlation, as in torch); the result is channels_last in memory."""
     images, inputs, n, _ = x.shape
     outputs, r = weight.shape[0], weight.shape[2]
     A, B, G = map(torch.from_numpy, _matrices(n, r))
     m, k = A.shape
-    # Sides first, so that every transform is a product with one matrix and the channels' products need no copy.
+    # Sides are the first dimensions: each transform is one matrix product, and the products over channels need no copy.
     X = _both(B, x.permute(2, 3, 0, 1).contiguous()).view(k * k, images, inputs)
     W = _both(G, weight.permute(2, 3, 1, 0).contiguous()).view(k * k, inputs, outputs)
     y = _both(A, torch.bmm(X, W).view(k, k, images, outputs)).view(m, m, images, outputs)
@@ -79,10 +75,8 @@ def _both(matrix: Tensor, lines: Tensor) -> Tensor:
 
 @functools.cache
 def _matrices(n: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """A, B, G of y = A((G w) ∘ (B x)), yᵢ = Σⱼ wⱼ xᵢ₊ⱼ: the transform, and the three-product rule, as real matrices.
-
-    Kept as arrays: a tensor made under `torch.inference_mode` or on another default device could not be used again.
-    """
+    """Return A, B, G of y = A((G w) ∘ (B x)), yᵢ = Σⱼ wⱼ xᵢ₊ⱼ."""
+    # numpy arrays: a cached tensor made in `torch.inference_mode` or on another default device could not be reused.
     m = n - r + 1
     A: list[Matrix] = []
     B: list[Matrix] = []
@@ -90,7 +84,7 @@ def _matrices(n: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     for frequency in range(n // 2 + 1):
         angle = 2 * math.pi * frequency * np.arange(n) / n
         c, s = np.cos(angle), np.sin(angle)
-        if 2 * frequency % n == 0:  # real
+        if 2 * frequency % n == 0:  # the transform is real at this frequency
             A += [c[:m] / n]
             B += [c]
             G += [c[:r]]

@@ -1,13 +1,13 @@
 """The paper's networks, built from their strings (section 5, "Experimental setup"), and two small ones for digits.
 
-All workers and the center must start from one point: different random points trap the method in the phase where
-symmetry is broken (the paper's footnote to "Experimental setup"). So every network here is drawn from its own seeded
-generator: the same call gives the same parameters in every process, and leaves torch's global generator alone.
+All workers and the center must start from one point: from different random points the method stays in the phase where
+symmetry is broken (the paper's footnote to "Experimental setup"). So every network has its own seeded generator: the
+same call gives the same parameters in every process and does not touch torch's global generator.
 
-Weights are uniform in ±gain/√fan-in. Gain 1 is the default of Torch7, which the paper says it used, and of today's
-PyTorch. `gain=HE` (He et al., 2015) keeps the size of activations through layers of rectified units, and
-leaves the first plateau of CIFAR in less than half the steps. Networks return logits; the loss
-(`torch.nn.functional.cross_entropy`) applies the log-softmax.
+Weights are uniform in ±gain/√fan-in. Gain 1 is the default of Torch7, which the paper used, and of PyTorch. `gain=HE`
+(He et al., 2015) keeps the size of activations through layers of rectified units; on CIFAR, training leaves its first
+plateau in less than half the steps. Networks return logits; the loss (`torch.nn.functional.cross_entropy`) applies the
+log-softmax.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HE = math.sqrt(6)
 
 
 class Dropout(nn.Module):
-    """Dropout whose randomness can be a generator of one's own, so that many replicas in one process repeat alone.
+    """Dropout with its own generator, so that each of many replicas in one process is reproducible.
 
     With `generator = None` it draws from torch's global generator, as `torch.nn.Dropout` does.
     """
@@ -41,19 +41,17 @@ class Dropout(nn.Module):
         self.generator = generator
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero each number with probability `rate` and scale up the rest; in evaluation, return x."""
         if not self.training:
             return x
         keep = torch.empty_like(x).bernoulli_(1 - self.rate, generator=self.generator)
         return x * keep.div_(1 - self.rate)
 
     def extra_repr(self) -> str:
-        """Show the rate when printed."""
         return f"rate={self.rate}"
 
 
 class Net(nn.Module):
-    """A network built from `notation`; images go in as [batch, channels, size, size] in [0, 1], logits come out."""
+    """A network built from `notation`: takes images [batch, channels, size, size] in [0, 1], returns logits."""
 
     def __init__(self, notation: str) -> None:
         super().__init__()
@@ -65,12 +63,11 @@ class Net(nn.Module):
             self.layers.extend(_modules(layer, following))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits of a batch."""
         channels, size = self.input_shape.channels, self.input_shape.size
         if images.shape[1:] != (channels, size, size):
             raise ValueError(f"images of shape {tuple(images.shape[1:])} for a network that takes {self.input_shape}")
-        # Convolutions take the memory layout of their input. Parameters stay contiguous, so that they can be packed
-        # into one flat vector without a copy; channels_last images alone give the whole gain.
+        # Convolutions use the memory format of their input, so channels_last images are enough for the speed. The
+        # parameters stay contiguous: they can be packed into one flat vector without a copy.
         logits: Tensor = self.layers(images.contiguous(memory_format=torch.channels_last))
         return logits
 
@@ -81,7 +78,7 @@ def build(notation: str, *, bias: float = 0.0, seed: int = 0, gain: float = 1.0)
     >>> sum(p.numel() for p in build("(1,8)L(64,1)S(10,1)").parameters())
     4810
     """
-    # Built without memory first: otherwise torch would draw weights that are thrown away, from its global generator.
+    # On the meta device first: otherwise torch would draw default weights from its global generator.
     with torch.device("meta"):
         net = Net(notation)
     net.to_empty(device="cpu")
@@ -93,8 +90,8 @@ def _modules(layer: Layer, following: Layer | None) -> list[nn.Module]:
     match layer.kind:
         case "C":
             conv = Conv2d(layer.source.channels, layer.target.channels, layer.kernel, layer.stride)
-            # ReLU is monotone, so it commutes with max pooling, and after pooling it has a quarter of the work.
-            # In place is safe: neither convolution, pooling nor a linear layer needs its own output in backward.
+            # ReLU is monotone: it commutes with max pooling, and after it there is a quarter of the work.
+            # In place is safe: neither convolution nor a linear layer needs its own output in backward.
             return [conv] if following is not None and following.kind == "P" else [conv, nn.ReLU(inplace=True)]
         case "P":
             return [MaxPoolReLU(layer.kernel, layer.stride)]
@@ -117,7 +114,7 @@ def _draw(net: nn.Module, bias: float, seed: int, gain: float) -> None:
 
 
 def seed_dropout(net: nn.Module, seed: int) -> None:
-    """Give every dropout layer of `net` a generator that starts at `seed`: the next forward passes repeat."""
+    """Give every dropout layer of `net` a generator seeded with `seed`, so that its next forward passes repeat."""
     generator = torch.Generator().manual_seed(seed)
     for module in net.modules():
         if isinstance(module, Dropout):

@@ -3,18 +3,18 @@
     (3,28)C(64,24)P(64,12)C(128,8)P(128,4)C(64,2)D(256,1)S(10,1)
 
 `(c,y)` is the shape after a layer: c channels of y by y pixels. `C` is a convolution with bias, `P` max pooling, `D` a
-linear layer with dropout 0.5, `S` the linear layer under the softmax. `L`, a linear layer without dropout, is ours:
-small networks for demos are to be deterministic. Every layer but `S` ends in a rectified linear unit.
+linear layer with dropout 0.5, `S` the linear layer before the softmax. `L` is an addition of this library: a linear
+layer without dropout, for deterministic demos. Every layer but `S` ends in a rectified linear unit.
 
 The string names shapes, not kernels. They follow from the shapes by two rules:
 
 - Convolution, n to m pixels, no padding: the smallest stride s whose kernel k = n − (m − 1)s covers the input exactly
   and is neither smaller than the stride (pixels would be skipped) nor larger than 11. Hence 221 to 108 is 7×7 with
-  stride 2: stride 1 would need 114×114. A 6×6 kernel would also give 108, but it would never see the last column.
-- Pooling, n to m pixels: windows of w = ⌊n/m⌋ side by side; no other w leaves fewer pixels unread.
+  stride 2: stride 1 would need 114×114. A 6×6 kernel would also give 108 but not read the last column.
+- Pooling, n to m pixels: adjacent windows of w = ⌊n/m⌋; no other w leaves fewer pixels unread.
 
-Where another kernel is meant, write it: `C6/2(96,108)` is a 6×6 kernel with stride 2, `P3/2(96,53)`
-overlapping pooling. A shape that no kernel can produce is refused. This module knows no torch.
+To use another kernel, write it: `C6/2(96,108)` is a 6×6 kernel with stride 2, `P3/2(96,53)` overlapping pooling. A
+shape that no kernel can produce is refused. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Shape:
 
     @property
     def features(self) -> int:
-        """Numbers in one image of this shape."""
         return self.channels * self.size * self.size
 
     def __str__(self) -> str:
@@ -48,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """One letter of the notation with the shapes it maps between; `kernel` and `stride` are 0 for linear layers."""
+    """One layer and the shapes it maps between; `kernel` and `stride` are 0 for linear layers."""
 
     kind: str
     source: Shape
@@ -58,7 +57,7 @@ class Layer:
 
 
 def parse(notation: str) -> list[Layer]:
-    """Read a network's string into its layers, deriving kernels and checking every claimed shape.
+    """Return the layers of a network's string, with their kernels; refuse shapes that do not fit together.
 
     >>> [f"{layer.kind}{layer.kernel}/{layer.stride}" for layer in parse("(3,221)C(96,108)P(96,36)S(10,1)")]
     ['C7/2', 'P3/3', 'S0/0']
@@ -110,7 +109,7 @@ def _layer(text: str, kind: str, source: Shape, target: Shape, kernel: str | Non
             "layer", text, f"pooling keeps the {source.channels} channels it is given", f"write P({source.channels},…)"
         )
     if kernel is not None:
-        # As in torch: a pooling window moves by its own width unless told otherwise, a kernel by one pixel.
+        # Default strides as in torch: the window's width for pooling, 1 for a convolution.
         window = int(kernel)
         step = int(stride) if stride is not None else (window if kind == "P" else 1)
         _check_claim(text, source, target, window, step)

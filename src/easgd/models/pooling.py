@@ -1,8 +1,9 @@
-"""Max pooling and ReLU in one pass, and one pass back.
+"""Max pooling and ReLU in one pass forward and one pass backward.
 
-torch keeps a 64-bit index for every pooled point, clears the whole gradient before it writes a quarter of it, and goes
-over the pooled points once more for the ReLU. Here one byte says which of the four points it was, and every point is
-written once. It is the same function, bit for bit: of equal points the first has the gradient, and NaN is passed on.
+torch stores a 64-bit index per pooled point, zeroes the whole gradient before it writes a quarter of it, and makes
+another pass for the ReLU. Here one byte per pooled point says which of the four points was the largest, and every point
+of the gradient is written once. The results are bit for bit torch's: the first of equal points gets the gradient, and
+NaN is propagated.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from torch.nn import functional
 
 Points = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
-_ZERO, _NONE = np.float32(0), np.uint8(4)
+_ZERO, _NONE = np.float32(0), np.uint8(4)  # _NONE: the ReLU cut all four points off
 
 
 class MaxPoolReLU(nn.Module):
-    """ReLU after `torch.nn.MaxPool2d`; in one pass for 2×2 windows in float32 and channels_last memory on a CPU."""
+    """ReLU after `torch.nn.MaxPool2d`; one pass for 2×2 windows in float32 and channels_last memory on a CPU."""
 
     def __init__(self, kernel: int, stride: int) -> None:
         super().__init__()
         self.kernel, self.stride = kernel, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the largest point of every window, or 0."""
         windows = self.kernel == self.stride == 2 and x.dim() == 4 and x.shape[2] % 2 == x.shape[3] % 2 == 0
         here = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
         if windows and here and x.is_contiguous(memory_format=torch.channels_last):
@@ -38,7 +38,6 @@ class MaxPoolReLU(nn.Module):
         return functional.relu(functional.max_pool2d(x, self.kernel, self.stride))
 
     def extra_repr(self) -> str:
-        """Show the window when printed."""
         return f"kernel={self.kernel}, stride={self.stride}"
 
 
@@ -68,7 +67,7 @@ class _OnePass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:
         (codes,) = ctx.saved_tensors
         g = gradient.permute(0, 2, 3, 1).contiguous()
-        if torch.is_grad_enabled():  # somebody wants second derivatives: by operations that torch can follow
+        if torch.is_grad_enabled():  # for second derivatives: only operations that torch can differentiate
             each = torch.stack([g * (codes == k) for k in range(4)], 3)
             images, height, width, _, channels = each.shape
             spread = each.view(images, height, width, 2, 2, channels).transpose(2, 3)
@@ -89,7 +88,7 @@ def _pool(x: Points, pooled: Points, codes: Codes) -> None:
                 out, code = pooled[n, i, j], codes[n, i, j]
                 for k in range(out.size):
                     best, which = a[k], np.uint8(0)
-                    # What is not equal to itself is not a number, and wins.
+                    # x != x is true for NaN alone, which is propagated.
                     if b[k] > best or b[k] != b[k]:
                         best, which = b[k], np.uint8(1)
                     if c[k] > best or c[k] != c[k]:
@@ -104,7 +103,7 @@ def _pool(x: Points, pooled: Points, codes: Codes) -> None:
 
 @njit(nogil=True, cache=True, boundscheck=False)
 def _give(gradient: Points, codes: Codes, code: np.uint8, to: Points) -> None:
-    # One stream at a time: four at once are too many for the compiler to prove apart, and it would not vectorise.
+    # One output at a time: the compiler does not vectorise a loop with four, which it cannot prove disjoint.
     for k in range(gradient.size):
         to[k] = gradient[k] if codes[k] == code else _ZERO
 

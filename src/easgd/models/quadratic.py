@@ -1,7 +1,7 @@
 """The noisy quadratic of the paper's analysis: g(x) = A x − b − ξ (supplement, "Quadratic case").
 
-The noise of worker i at its own step t depends on (seed, i, t) alone, so a run can be replayed, resumed or compared
-with another schedule on the same noise.
+The noise of worker i at its own step t is a function of (seed, i, t), so a run can be repeated, resumed, or compared
+with another schedule under the same noise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Quadratic:
     """F(x) = ½xᵀAx − bᵀx with independent normal noise of standard deviation σ on every gradient.
 
     `curvature` is h (A = h·1), a vector (a diagonal A) or a positive-definite matrix A; `optimum` is x* = A⁻¹b.
-    An instance's `gradient` has the form that a simulation asks for.
+    `gradient` has the signature that `easgd.simulate` expects.
 
     >>> problem = Quadratic(2.0, noise=0.0, optimum=1.0)
     >>> problem.gradient(torch.tensor([4.0]), worker=0, step=0)
@@ -61,7 +61,7 @@ class Quadratic:
         return 0.5 * (offset * self._times_curvature(offset)).sum()
 
     def gradient(self, x: Tensor, worker: int = 0, step: int = 0) -> Tensor:
-        """Return A(x − x*) − ξ, the noise being that of `worker` at its own `step`; keeps x's dtype and shape."""
+        """Return A(x − x*) − ξ with the noise of `worker` at its own `step`, in x's dtype and shape."""
         exact = self._times_curvature(x - self.optimum.to(x.dtype))
         return exact if self.noise == 0 else exact - self.xi(x.numel(), worker, step).to(x.dtype).view_as(x)
 
@@ -70,7 +70,7 @@ class Quadratic:
         block, row = divmod(step, _BLOCK)
         held = self._blocks.get(worker)
         if held is None or held[:2] != (block, n):
-            # The seed is (seed, worker, block) through numpy's SeedSequence: neighbouring workers share no noise.
+            # numpy's SeedSequence mixes (seed, worker, block), so that neighbouring workers have independent noise.
             draw = np.random.default_rng([self.seed, worker, block]).standard_normal((_BLOCK, n))
             held = self._blocks[worker] = (block, n, draw)
         return torch.from_numpy(held[2][row]) * self.noise

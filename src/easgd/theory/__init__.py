@@ -1,9 +1,9 @@
-"""The paper's analysis as functions, and its continuation to every method of the library.
+"""The paper's analysis as functions, extended to every method of the library.
 
 From the paper: `maps`, `stability`, `moments` (Lemma 1), `averaging` (Lemmas 2, 3), `convex` (the theorem).
-Ours: `rules` and `periods` (the linear map of any method over a period), `best`, `curvature`, `advise`.
+Not in the paper: `rules` and `periods` (the linear map of any method over a period), `best`, `curvature`, `advise`.
 
-Nothing here shares code with `easgd.methods`: each is the other's test.
+This package shares no code with `easgd.methods`, so that tests can compare the two.
 """
 
 from easgd.theory.advise import Advice, Share, Spring, advise, check, communication_share, quiet_period, spring

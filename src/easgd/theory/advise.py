@@ -1,7 +1,7 @@
-"""What to expect of a run before it starts: α, β, ρ, stability, variance, time spent communicating. Prints nothing.
+"""What to expect of a run before it starts: α, β, ρ, stability, variance, share of time spent communicating.
 
-`advise` answers a person, `check` an engine about to train. Both read the paper's quantities where the paper has them
-(synchronous, τ = 1, no momentum) and the period maps of `periods.py`, which are ours, for everything else.
+`advise` returns numbers for a user, `check` returns warnings for an engine that is about to train. Both use the paper's
+formulas where it has them (synchronous, τ = 1, no momentum) and the period maps of `periods.py` elsewhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from easgd.theory.stability import easgd_lr_bound
 
 DEFAULT_BETA = 0.9
 PERIODS = (1, 2, 4, 10, 16, 64, 100, 1000)
-QUIET = 0.01
-# A round-robin map grows with p (2p + 1 with momentum); beyond this the synchronous one, which does not, stands in.
+QUIET = 0.01  # the share of time below which communication no longer matters
+# The round-robin map has p + 1 rows, 2p + 1 with momentum. Above this number of workers the synchronous map is used,
+# whose size does not depend on p.
 MOST_ROUND_ROBIN = 64
 
 
 @dataclass(frozen=True)
 class Spring:
-    """One spring under its three names, β = pα and α = ηρ; `given` says which one was set."""
+    """The strength of the spring in its three forms, β = pα and α = ηρ; `given` names the one that was set."""
 
     moving_rate: float
     beta: float
@@ -36,16 +37,16 @@ class Spring:
 
 @dataclass(frozen=True)
 class Share:
-    """Part of a worker's time spent on communication at one period."""
+    """The share of a worker's time spent on communication at one period."""
 
     period: int
     waiting: float  # the worker waits for every exchange
-    hidden: float  # the exchange runs behind the next gradient, as EASGD and EAMSGD allow
+    hidden: float  # the exchange overlaps the next gradient, as EASGD and EAMSGD allow
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Numbers for one setting; ratios are to one worker's SGD with the same learning rate (and momentum)."""
+    """The result of `advise`. Ratios are relative to one worker's SGD with the same learning rate and momentum."""
 
     method: str
     workers: int
@@ -64,19 +65,23 @@ class Advice:
 
     @property
     def stable(self) -> bool | None:
-        """Whether it is stable at the given curvature; None where none was given."""
+        """Whether the settings are stable at the given curvature; None if none was given."""
         return None if self.radius is None else self.radius <= 1 + SLACK
 
     @property
     def largest_lr(self) -> float | None:
-        """Largest stable learning rate at the given curvature, the moving rate kept."""
+        """The largest stable learning rate at the given curvature, with the same moving rate; None without one."""
         return None if self.curvature is None else self.largest_curvature * self.lr / self.curvature
 
 
 def spring(
     workers: int, lr: float, beta: float | None = None, moving_rate: float | None = None, rho: float | None = None
 ) -> Spring:
-    """Return α, β and ρ from whichever of them is given, β = 0.9 if none is. The period does not enter."""
+    """Return α, β and ρ from the one that is given, or from β = 0.9. They do not depend on the period.
+
+    >>> spring(workers=4, lr=0.1, beta=0.8)
+    Spring(moving_rate=0.2, beta=0.8, rho=2.0, given='beta')
+    """
     p, eta = count("workers", workers), float(numbers("lr", lr, 0, open_low=True))
     given = {k: v for k, v in (("beta", beta), ("moving_rate", moving_rate), ("rho", rho)) if v is not None}
     if len(given) > 1:
@@ -88,9 +93,12 @@ def spring(
 
 
 def communication_share(period: int, step_time: float, exchange_time: float) -> Share:
-    """Share of time communicating when τ steps of s seconds are followed by one exchange of X seconds.
+    """Return the share of time spent communicating if τ steps of s seconds are followed by an exchange of X seconds.
 
-    waiting X/(τs + X);   hidden (X − s)⁺/(τs + (X − s)⁺): only what outlasts the next step is felt
+    waiting X/(τs + X);   hidden (X − s)⁺/(τs + (X − s)⁺): the worker waits only for what exceeds the next step
+
+    >>> communication_share(period=10, step_time=0.1, exchange_time=0.25)
+    Share(period=10, waiting=0.2, hidden=0.13043478260869565)
     """
     tau = count("period", period)
     s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
@@ -99,7 +107,11 @@ def communication_share(period: int, step_time: float, exchange_time: float) -> 
 
 
 def quiet_period(step_time: float, exchange_time: float, share: float = QUIET) -> int:
-    """Return the smallest τ with X/(τs + X) < share."""
+    """Return the smallest τ at which waiting takes less than `share` of the time: X/(τs + X) < share.
+
+    >>> quiet_period(step_time=0.1, exchange_time=0.25)
+    248
+    """
     s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
     tau = max(1, math.floor(X / s * (1 - share) / share))
     while X / (tau * s + X) >= share:
@@ -120,19 +132,20 @@ def advise(
     step_time: float | None = None,
     exchange_time: float | None = None,
 ) -> Advice:
-    """Advice on EASGD, or EAMSGD where momentum is given.
+    """Return what to expect of EASGD, or of EAMSGD if momentum is given.
 
     Args:
         workers: p.
         lr: η.
         period: τ.
         momentum: δ.
-        beta, moving_rate, rho: the spring, under one of its names.
+        beta, moving_rate, rho: the spring, in one of its forms.
         curvature: largest curvature h of the loss (`largest_curvature` measures it).
-        step_time, exchange_time: seconds of one local step and of one exchange.
+        step_time, exchange_time: seconds of one local step and of one exchange; give both or neither.
 
-    Returns:
-        The numbers; nothing is printed.
+    >>> advice = advise(workers=4, lr=0.1, period=10, curvature=1.0)
+    >>> advice.stable, round(advice.largest_lr, 3), round(advice.variance[0.1], 3)
+    (True, 1.977, 0.154)
     """
     p, tau = count("workers", workers), count("period", period)
     tied = spring(p, lr, beta, moving_rate, rho)
@@ -185,13 +198,18 @@ def check(
 ) -> list[str]:
     """Return warnings about settings outside the stable region; an empty list where they are inside.
 
-    Meant for the start of a run, so it never raises for a method it does not know: it has nothing to say then.
+    Engines call it for any method when a run starts; for methods without a linear map the list is empty.
 
     Args:
         method: a method's name, in any case.
         lr, workers, period, moving_rate, momentum, rho: the run's settings.
-        curvature: largest curvature h; without it only what is unstable however small h is gets reported.
-        schedule: "round-robin", "sync", or "async", which is taken as round-robin.
+        curvature: largest curvature h; without it only settings that are unstable at any h are reported.
+        schedule: "round-robin", "sync", or "async", which is treated as round-robin.
+
+    >>> check("easgd", lr=0.1, workers=4, moving_rate=0.2, curvature=1.0)
+    []
+    >>> len(check("easgd", lr=0.1, workers=4, moving_rate=0.2, curvature=50.0))
+    1
     """
     name = method.lower()
     if name not in METHODS or not lr > 0:

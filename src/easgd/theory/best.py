@@ -1,10 +1,10 @@
-"""How far one may go, and what is best: read off the period maps (ours, not the paper's).
+"""Limits of stability and best settings, computed from the period maps (not in the paper).
 
-    stable_curvature   the largest curvature that given settings bear
+    stable_curvature   the largest curvature at which given settings are stable
     fastest            the settings with the smallest spectral radius over a range of curvatures (no noise)
     optimal            the settings with the smallest E(x̃ − x*)² after a given number of steps under gradient noise
 
-On a quadratic only ηh matters, so searches run at h = 1 and the learning rate is scaled by the curvature at the end.
+On a quadratic only ηh matters, so searches run at h = 1 and the learning rate is divided by the curvature at the end.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from easgd.errors import refuse
 from easgd.theory.checks import Array, count, numbers
 from easgd.theory.periods import Cycle
 
-# Radii this near 1 are 1: a center that α = 0 leaves alone, rounding in a defective eigenvalue.
+# Radii up to 1 + SLACK count as 1: α = 0 leaves the center where it is (exactly 1), and defective eigenvalues round.
 SLACK = 1e-11
 
 
 @dataclass(frozen=True)
 class Best:
-    """The settings a search found and the value they reach."""
+    """The settings that a search found and the value they reach."""
 
     lr: float
     moving_rate: float
@@ -35,20 +35,23 @@ class Best:
 
 
 def stable_curvature(method: str, workers: int, lr: float, **settings: Any) -> float:
-    """Return the curvature up to which a method with these settings is stable: the first exit as h grows from 0.
+    """Return the largest h such that a method with these settings is stable for all curvatures up to h.
 
     Args:
         method, workers, lr, settings: as `Cycle`, without `h`.
 
     Returns:
-        h with spectral radius 1; 0.0 where it is unstable already at ηh = 10⁻⁶, the smallest tried.
+        h with spectral radius 1; 0.0 if the method is unstable at ηh = 10⁻⁶, the smallest value tried.
+
+    >>> round(stable_curvature("sgd", 1, lr=0.1), 6)
+    20.0
     """
     eta = float(numbers("lr", lr, 0, open_low=True))
 
     def unstable(e: Array) -> NDArray[np.bool_]:
         return np.asarray(Cycle(method, workers, eta, h=e / eta, **settings).radius()) > 1 + SLACK
 
-    # No method bears ηh > 4: already plain gradient descent stops at 2.
+    # No method is stable for ηh > 4; gradient descent is up to 2.
     e = np.concatenate([np.geomspace(1e-6, 0.1, 48), np.linspace(0.125, 4, 48)])
     out = unstable(e)
     first = int(np.argmax(out))
@@ -67,9 +70,12 @@ def stable_curvature(method: str, workers: int, lr: float, **settings: Any) -> f
 
 
 def stable_lr(method: str, workers: int, h: float = 1.0, **settings: Any) -> float:
-    """Return the learning rate up to which a method is stable at curvature h, the moving rate α being kept.
+    """Return the largest stable learning rate of a method at curvature h for a fixed moving rate α.
 
-    Not for ADMM, where η moves ηρ as well: scan `admm_radius` there.
+    Not for ADMM, where η changes ηρ as well: scan `admm_radius` instead.
+
+    >>> round(stable_lr("sgd", 1, h=4.0), 6)
+    0.5
     """
     if method == "admm":
         raise refuse("method", method, "η moves ηρ as well as ηh", "scan admm_radius over lr")
@@ -79,7 +85,7 @@ def stable_lr(method: str, workers: int, h: float = 1.0, **settings: Any) -> flo
 def fastest(
     method: str, workers: int, *, h: float = 1.0, condition: float = 10.0, schedule: str = "sync", **settings: Any
 ) -> Best:
-    """Return the η (and α, where there is one) whose error shrinks fastest, per local step, in the worst direction.
+    """Return the η (and α, if the method has one) with the smallest error factor per local step at the worst curvature.
 
     Args:
         method: a name of `METHODS` but ADMM.
@@ -89,8 +95,9 @@ def fastest(
         schedule: "sync" or "round-robin".
         settings: period, momentum, … as `Cycle`.
 
-    Returns:
-        The settings, and the factor per local step they reach.
+    >>> best = fastest("sgd", 1, h=1.0, condition=10.0)
+    >>> round(best.lr, 3), round(best.value, 3)  # 2/(h + h/κ) and (κ − 1)/(κ + 1)
+    (1.818, 0.818)
     """
     kappa = float(numbers("condition", condition, 1))
     curvatures = np.geomspace(1 / kappa, 1, 9 if kappa > 1 else 1)
@@ -121,12 +128,12 @@ def optimal(
     Args:
         method: a name of `METHODS` but ADMM and the 1/(t + 1) averages.
         workers: p.
-        steps: steps of each worker; whole periods of them are counted.
+        steps: steps of each worker, rounded down to whole periods.
         h, sigma, start: curvature, gradient noise of one worker, distance of the start from the optimum.
         schedule, period, settings: as `Cycle`.
 
-    Returns:
-        The settings, and the mean squared error they reach.
+    >>> optimal("sgd", 1, steps=100).value > optimal("easgd", 4, steps=100).value
+    True
     """
     cycles = count("steps", steps) // count("period", period)
     if cycles < 1:
@@ -144,7 +151,7 @@ def optimal(
 
 
 def _search(method: str, value: Callable[[Array, Array], Array], h: float, smallest_lr: float) -> Best:
-    """Minimise over a grid in (log η, log α) that shrinks around its best point."""
+    """Minimise over a grid in (log η, log α) that shrinks around the best point found."""
     if method == "admm":
         raise refuse("method", method, "its settings are (η, ρ), not (η, α)", "scan admm_radius")
     elastic = method in ("easgd", "eamsgd")
@@ -158,7 +165,7 @@ def _search(method: str, value: Callable[[Array, Array], Array], h: float, small
         i, j = np.unravel_index(int(np.argmin(values)), values.shape)
         if values[i, j] < best:
             best, found = float(values[i, j]), (float(lr[i]), float(alpha[j]))
-        # Shrink by less than the spacing would allow: valleys are narrow and bent.
+        # The grid shrinks by less than its spacing allows: the minimum may be in a narrow, curved valley.
         width = 0.4 * (high - low)
         middle = np.log([found[0], found[1] if elastic else 1.0])
         low, high = middle - width / 2, np.minimum(middle + width / 2, np.log([4.0, 1.0]))

@@ -1,4 +1,4 @@
-"""Where numbers enter the theory: each check refuses a value in one line, with the bound and the remedy."""
+"""Validation of the arguments: each check returns the value converted, or raises a `SettingError`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count(what: str, value: Any, least: int = 1) -> int:
 def numbers(
     what: str, value: ArrayLike, low: float = -math.inf, high: float = math.inf, open_low: bool = False
 ) -> Array:
-    """Return `value` as finite floats inside [low, high], or (low, high] where `open_low`; never empty."""
+    """Return `value` as a non-empty array of finite floats in [low, high], or in (low, high] if `open_low`."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -63,6 +63,6 @@ def positive_definite(what: str, matrix: ArrayLike) -> Array:
 
 
 def plain(array: ArrayLike) -> Any:
-    """Return a float where every input was a plain number, the array otherwise."""
+    """Return a Python number for an array of no dimensions, the array otherwise."""
     result = np.asarray(array)
     return result.item() if result.ndim == 0 else result

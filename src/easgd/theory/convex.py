@@ -1,12 +1,12 @@
-"""The strongly convex case: a linear recursion that bounds three squared distances (supplement, theorem).
+"""The strongly convex case: a linear recursion bounds three squared distances (supplement, theorem).
 
     a_t = E‖mean_i xⁱ_t − x*‖²,   b_t = mean_i E‖xⁱ_t − x*‖²,   c_t = E‖x̃_t − x*‖²,     s_t = (a_t, b_t, c_t)
 
     s_{t+1} ≤ R s_t + n   for   0 ≤ η ≤ 2(1 − α)/(μ + L),  0 ≤ α < 1,  0 ≤ β ≤ 1
 
-Two remarks of ours. The inequality may be *iterated*, s_t ≤ Rᵗ s_0 + …, only where R has no negative entry; its corner
-1 − γ₁ − γ₂ − α can be negative inside the theorem's condition (small μ/L, large η). And there R need not contract:
-`converges` says whether the recursion has the fixed point as its limit.
+Two remarks, not in the paper. The inequality may be iterated, s_t ≤ Rᵗ s_0 + …, only if R has no negative entry; its
+entry 1 − γ₁ − γ₂ − α can be negative within the theorem's condition (small μ/L, large η). Nor need R be a contraction
+there: `converges` tells whether the recursion tends to its fixed point.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from easgd.theory.linear import spectral_radius
 
 @dataclass(frozen=True)
 class ConvexBound:
-    """The recursion s ← R s + n of the theorem, with what is known of it."""
+    """The recursion s ← R s + n of the theorem and its properties."""
 
     matrix: Array  # R, 3 × 3
     noise: Array  # n = (η²σ²/p, η²σ², 0)
@@ -34,18 +34,18 @@ class ConvexBound:
 
     @property
     def converges(self) -> bool:
-        """Whether the recursion forgets its start."""
+        """Whether the recursion tends to `fixed_point` from any start."""
         return self.radius < 1
 
     @property
     def fixed_point(self) -> Array:
-        """(I − R)⁻¹ n, the limit of the recursion; ∞ where it does not converge."""
+        """The limit (I − R)⁻¹ n of the recursion; ∞ if it does not converge."""
         if not self.converges:
             return np.full(3, math.inf)
         return np.asarray(np.linalg.solve(np.eye(3) - self.matrix, self.noise))
 
     def after(self, t: int, start: ArrayLike) -> Array:
-        """Run the recursion: the bounds (a_t, b_t, c_t) from the start (a_0, b_0, c_0)."""
+        """Return the bounds (a_t, b_t, c_t) after t steps from the start (a_0, b_0, c_0)."""
         s = numbers("start", start, 0)
         if s.shape != (3,):
             raise refuse("start", s.tolist(), "must be the three numbers a, b, c", "give (a_0, b_0, c_0)")
@@ -68,7 +68,11 @@ def convex_bound(workers: int, lr: float, beta: float, mu: float, L: float, sigm
         sigma: √ of the bound on E‖ξ‖².
 
     Returns:
-        The recursion; it is built outside the theorem's condition too, with `holds` False.
+        The recursion. Outside the theorem's condition it is returned with `holds` False.
+
+    >>> bound = convex_bound(workers=4, lr=0.1, beta=0.8, mu=1.0, L=2.0)
+    >>> bound.holds, bound.converges
+    (True, True)
     """
     p, eta, b = count("workers", workers), float(numbers("lr", lr)), float(numbers("beta", beta))
     m, big = float(numbers("mu", mu, 0, open_low=True)), float(numbers("L", L, 0, open_low=True))
@@ -95,5 +99,5 @@ def convex_bound(workers: int, lr: float, beta: float, mu: float, L: float, sigm
 
 
 def convex_lr_bound(workers: int, beta: float, mu: float, L: float) -> float:
-    """Largest η of the theorem, 2(1 − α)/(μ + L)."""
+    """Return the largest η of the theorem, 2(1 − α)/(μ + L)."""
     return 2 * (1 - beta / workers) / (mu + L)

@@ -1,10 +1,10 @@
-"""Curvature of a real model: the largest Hessian eigenvalue of a loss, by Hessian-vector products (ours).
+"""The curvature of a model: the largest Hessian eigenvalue of its loss, by Hessian-vector products (not in the paper).
 
-The bounds of this package speak of h. For a model that is no quadratic, h is the largest eigenvalue of the Hessian of
-its loss at the present weights: a product with a vector costs two backward passes, and Lanczos needs a few dozen of
-them. The answer holds at one point and one batch; during training curvature moves, usually up.
+The bounds of this package depend on h. For a model that is not quadratic, h is the largest eigenvalue of the Hessian of
+its loss at the current weights. A Hessian-vector product costs two backward passes, and Lanczos needs a few dozen. The
+result holds for one point and one batch; during training the curvature changes, and usually grows.
 
-torch is imported when called, so that the rest of the theory stays light.
+torch is imported by the functions, because the rest of the package does not need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curvature:
-    """The largest (algebraic) Hessian eigenvalue and how well it is known."""
+    """The largest (algebraic) Hessian eigenvalue and its accuracy."""
 
     value: float
     residual: float  # ‖Hu − value·u‖ for the unit Ritz vector u: a true eigenvalue is at most this far away
@@ -40,21 +40,25 @@ def largest_curvature(
     iterations: int = 100,
     seed: int = 0,
 ) -> Curvature:
-    """Largest Hessian eigenvalue of `loss(model)` in the model's trainable parameters.
+    """Return the largest Hessian eigenvalue of `loss(model)` in the model's trainable parameters.
 
-    Lanczos with full reorthogonalisation: it finds the largest algebraic eigenvalue, where power iteration would find
-    the largest in size, which may be negative, and it needs far fewer products.
+    Lanczos with full reorthogonalisation finds the largest algebraic eigenvalue. Power iteration would find the largest
+    in size, which may be negative, and needs far more products.
 
     Args:
-        model: any module; it is evaluated as it stands (call `.eval()` first where dropout or batch norm would make
-            the loss random).
+        model: any module, in its current mode (call `.eval()` first if dropout or batch norm make the loss random).
         loss: model → scalar tensor, for instance `lambda m: cross_entropy(m(x), y)`.
         tolerance: stop when the residual is this small relative to the eigenvalue.
         iterations: most Hessian-vector products.
         seed: of the start vector.
 
     Returns:
-        The eigenvalue with its residual; memory is one parameter vector per iteration.
+        The eigenvalue with its residual. Memory grows by one parameter vector per iteration.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(1, 1, bias=False)
+    >>> largest_curvature(model, lambda m: 1.5 * m.weight.square().sum()).value
+    3.0
     """
     import torch
 
@@ -91,7 +95,7 @@ def _lanczos(product: Callable[[torch.Tensor], torch.Tensor], q: torch.Tensor, t
     for number in range(1, limit + 1):
         w = product(basis[-1])
         diagonal.append(float(w @ basis[-1]))
-        # Twice: one pass of Gram-Schmidt in float32 leaves enough of the old vectors to bring back ghosts.
+        # Twice: after one pass of Gram-Schmidt in float32, eigenvalues that were found already appear again.
         Q = torch.stack(basis)
         for _ in range(2):
             w = w - Q.T @ (Q @ w)
@@ -101,7 +105,7 @@ def _lanczos(product: Callable[[torch.Tensor], torch.Tensor], q: torch.Tensor, t
         top, residual = float(values[-1]), abs(beta * float(vectors[-1, -1]))
         scale = max(abs(float(values[-1])), abs(float(values[0])))
         best = Curvature(top, residual, number, residual <= tol * abs(top))
-        # A tiny remainder is an invariant subspace: nothing more to learn from this start.
+        # A tiny remainder: the basis spans an invariant subspace, and further products would only add rounding errors.
         exhausted = beta <= 1e-12 * scale or scale == 0.0
         if exhausted:
             return Curvature(top, residual, number, True)

@@ -1,11 +1,10 @@
-"""Two things one does with a linear map: find its spectral radius, and let it run with noise.
+"""The spectral radius of linear maps, and their iteration under noise.
 
-Knows nothing of any method. Stacks of maps have the matrix in the last two axes.
+In a stack of maps the matrices are in the last two axes.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from easgd.machine import usable_cores
 from easgd.theory.checks import Array
 
-# Large enough that Python's share is nothing; small enough to stay in a core's cache, and for many chunks, so that no
-# core waits long for the last one. Memory does not grow with the grid: as many chunks live as there are cores.
+# Large enough that Python's overhead is negligible; small enough for a core's cache and for many chunks, so that no
+# core waits long for the last one. One chunk per core is in memory at a time, whatever the size of the grid.
 CHUNK_BYTES = 1 << 19
-SMALL = 10_000  # entries; below this the way there and back costs more than it saves
+SMALL = 10_000  # entries; for fewer, converting to torch costs more than it saves
 
 Progress = Callable[[int], object]
 
 
 def spectral_radius(maps: Array) -> Array:
-    """Return the largest absolute eigenvalue of each map in a stack [..., n, n]; ∞ where an entry overflowed."""
+    """Return the largest absolute eigenvalue of each map in a stack [..., n, n]; ∞ if an entry is not finite.
+
+    >>> spectral_radius(np.array([[0.0, 0.5], [0.5, 0.0]]))
+    array(0.5)
+    """
     finite = np.asarray(np.isfinite(maps).all(axis=(-2, -1)))
     if finite.all():
         return np.asarray(np.abs(_eigvals(maps)).max(axis=-1))
@@ -32,10 +36,8 @@ def spectral_radius(maps: Array) -> Array:
 
 
 def _eigvals(maps: Array) -> NDArray[np.complex128]:
-    """Eigenvalues by torch's LAPACK where the process has torch already: a third faster on small maps.
-
-    It is never imported for that: its import takes longer than a figure's worth of eigenvalues saves.
-    """
+    # torch's LAPACK is a third faster on small maps. It is used only if torch is imported already: the import takes
+    # longer than the eigenvalues of a whole figure save.
     torch = sys.modules.get("torch")
     if torch is None or maps.size < SMALL:
         return np.asarray(np.linalg.eigvals(maps), dtype=np.complex128)
@@ -45,10 +47,10 @@ def _eigvals(maps: Array) -> NDArray[np.complex128]:
 def radii(
     build: Callable[..., Array], settings: tuple[Array, ...], size: int, progress: Progress | None = None
 ) -> Array:
-    """Spectral radius of `build(*settings)` over broadcast settings, chunk by chunk on every core.
+    """Return the spectral radius of `build(*settings)` over broadcast settings, chunk by chunk on every core.
 
-    A grid of a million maps is never in memory at once: each thread builds a chunk of maps, takes its eigenvalues and
-    keeps one number per map. LAPACK runs outside Python's lock, so threads are enough.
+    Each thread builds a chunk of maps, computes the eigenvalues and keeps one number per map, so a large grid of maps
+    is never in memory at once. Threads suffice because LAPACK runs outside the interpreter lock.
 
     Args:
         build: settings of shape [m] each → maps [m, n, n].
@@ -60,9 +62,8 @@ def radii(
         The radii, in the broadcast shape.
     """
     shape = np.broadcast_shapes(*(axis.shape for axis in settings))
-    grid = np.broadcast_arrays(*settings, np.empty((1,) * max(1, len(shape))))[
-        :-1
-    ]  # views: axes are not multiplied out
+    # Views, so the grid takes no memory. The last array makes plain numbers arrays of one dimension.
+    grid = np.broadcast_arrays(*settings, np.empty((1,) * max(1, len(shape))))[:-1]
     result = np.empty(grid[0].size)
     total, step = result.size, max(1, CHUNK_BYTES // (8 * size * size))
 
@@ -79,27 +80,27 @@ def radii(
         if progress is not None:
             progress(sum(done))
         return result.reshape(shape)
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for number in pool.map(chunk, starts):
             if progress is not None:
                 progress(number)
     return result.reshape(shape)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run(M: Array, Q: Array, t: int) -> tuple[Array, Array]:
-    """Let s ← M s + noise run for t steps, where the noise has covariance Q and is new at every step.
+    """Iterate s ← M s + noise for t steps; the noise has covariance Q and is independent at every step.
 
         M^t   and   V_t = Σ_{k<t} M^k Q (M^k)^T
 
-    by doubling, V_{2n} = V_n + M^n V_n (M^n)^T: sums of positive terms only, so that it stays exact where closed
-    forms divide by the difference of two nearly equal roots, and costs log t.
+    by doubling, V_{2n} = V_n + M^n V_n (M^n)^T, in O(log t) products. All terms of the sum are positive, so it is
+    accurate where closed forms divide by the difference of two nearly equal roots.
 
     Returns:
-        (M^t, V_t), stacks where M or Q is one. Entries overflow to ∞ or nan when M is unstable and t is large.
+        (M^t, V_t), stacks if M or Q is one. Entries overflow to ∞ or nan if M is unstable and t is large.
+
+    >>> power, variance = run(np.array([[0.5]]), np.array([[1.0]]), 2)
+    >>> float(power[0, 0]), float(variance[0, 0])
+    (0.25, 1.25)
     """
     power = np.broadcast_to(np.eye(M.shape[-1]), M.shape)
     cov = np.zeros(np.broadcast_shapes(M.shape, Q.shape))

@@ -2,16 +2,16 @@
 
     gⁱ_t(x) = h x − ξⁱ_t,   E ξ = 0,  V ξ = σ²,   optimum at 0 (pass starting points as distances from the optimum).
 
-With y the mean of the workers and e = ηh, the sums over workers close (supplement, eq. 21-22):
+The mean y of the workers and the center form a system of their own, with e = ηh (supplement, eq. 21-22):
 
     y ← (1 − e − α) y + α x̃ + η ξ̄,      x̃ ← β y + (1 − β) x̃,      V ξ̄ = σ²/p
 
-whose two roots are the paper's γ and φ. Everything here is this 2 × 2 system, run by doubling.
+Its two eigenvalues are the paper's γ and φ. The functions here iterate this 2 × 2 system by doubling.
 
-On the printed lemma: eq. (lem1b) with t in its exponents, γ²ᵗ, is the sum over l = 1 … t − 1 and agrees with the
-recursion for every t ≥ 1: the variance at t = 1 is 0, since x̃_1 has seen no noise. At t = 0 the printed bracket is
-γ² − 1 over 1 − γ² and so on, −1 − 1 + 2 = 0: right as well. It is 0/0 at γ = φ, and at γ = 1; the recursion is not.
-The derivation's eq. (new) shows the sum for x̃_{t+1}, hence its exponents 2(t + 1).
+The printed lemma agrees: eq. (lem1b) with t in its exponents, γ²ᵗ, is the sum over l = 1 … t − 1, which equals the
+recursion for every t ≥ 1 (at t = 1 the variance is 0: x̃_1 does not depend on any noise). At t = 0 the printed bracket
+is −1 − 1 + 2 = 0, also correct. The printed form is 0/0 at γ = φ and at γ = 1, the recursion is not. The derivation's
+eq. (new) is the sum for x̃_{t+1}, hence its exponents 2(t + 1).
 """
 
 from __future__ import annotations
@@ -32,14 +32,18 @@ def roots(workers: ArrayLike, lr: ArrayLike, beta: ArrayLike, h: ArrayLike = 1.0
 
         a = ηh + (p + 1)α,   c² = ηh p α,   γ, φ = 1 − (a ∓ √(a² − 4c²))/2
 
-    They are real: a² − 4c² = (ηh − β)² + 2α(ηh + β) + α² ≥ 0 for ηh, β ≥ 0, computed in this form because the
-    difference a² − 4c² loses digits where the roots are close.
+    They are real: a² − 4c² = (ηh − β)² + 2α(ηh + β) + α² ≥ 0 for ηh, β ≥ 0. The right-hand side is computed, because
+    the difference a² − 4c² loses digits where the roots are close.
+
+    >>> gamma, phi = roots(workers=4, lr=0.1, beta=0.8)
+    >>> round(gamma, 4), round(phi, 4)
+    (0.9217, -0.0217)
     """
     p, e, b = _settings(workers, lr, beta, h)
     alpha = b / p
     gap = np.sqrt((e - b) ** 2 + 2 * alpha * (e + b) + alpha**2)
     a = e + b + alpha
-    # 1 − γ = c²·2/(a + gap) rather than (a − gap)/2: exact where one root is near 1
+    # 1 − γ = 2c²/(a + gap), which is (a − gap)/2 without cancellation where γ is near 1.
     slow = np.divide(2 * e * b, a + gap, out=np.zeros(np.broadcast_shapes(e.shape, b.shape, p.shape)), where=a > 0)
     return plain(1 - slow), plain(1 - (a + gap) / 2)
 
@@ -54,7 +58,7 @@ def center_moments(
     center: ArrayLike = 1.0,
     x: ArrayLike = 1.0,
 ) -> tuple[Any, Any]:
-    """Mean and variance of x̃_t − x* in synchronous EASGD (supplement, Lemma 1).
+    """Return mean and variance of x̃_t − x* in synchronous EASGD (supplement, Lemma 1).
 
     Args:
         t: steps, 0, 1, … or `math.inf`.
@@ -64,12 +68,18 @@ def center_moments(
         h: curvature, > 0.
         sigma: standard deviation of one worker's gradient noise.
         center: x̃_0 − x*.
-        x: xⁱ_0 − x*, the same for all workers, or their mean: only that matters.
+        x: xⁱ_0 − x*, the same for all workers, or their mean.
 
     Returns:
         (mean, variance), floats for plain numbers, arrays for arrays that broadcast. At t = ∞ outside the stable region
-        the variance is ∞ and the mean ∞ in size, unless the center is never excited: α = 0 leaves it where it was,
-        η = 0 has no noise and brings everyone to their common average. A mean that oscillates for ever is nan.
+        the variance is ∞ and the mean ∞ in size, with two exceptions: α = 0 leaves the center where it was, and η = 0
+        has no noise and brings workers and center to their common average. A mean that oscillates forever is nan.
+
+    >>> center_moments(0, workers=4, lr=0.1, beta=0.8)
+    (1.0, 0.0)
+    >>> mean, variance = center_moments(math.inf, workers=4, lr=0.1, beta=0.8)
+    >>> mean, round(variance, 5)
+    (0.0, 0.01022)
     """
     p, e, b = _settings(workers, lr, beta, h)
     eta, noise = numbers("lr", lr, 0), numbers("sigma", sigma, 0)
@@ -92,18 +102,18 @@ def center_mse(
     center: ArrayLike = 1.0,
     x: ArrayLike = 1.0,
 ) -> Any:
-    """Mean squared error of the center, bias² + variance; arguments as `center_moments`. ∞ where it diverges."""
+    """Return the mean squared error of the center, bias² + variance (∞ if it diverges); see `center_moments`."""
     mean, variance = center_moments(t, workers, lr, beta, h, sigma, center, x)
     return plain(np.asarray(mean) ** 2 + variance)
 
 
 def mse_limit(lr: ArrayLike, beta: ArrayLike, h: ArrayLike = 1.0, sigma: ArrayLike = 1.0) -> Any:
-    """lim_{p→∞} lim_{t→∞} p E(x̃_t − x*)² (supplement, corollary of Lemma 1).
+    """Return lim_{p→∞} lim_{t→∞} p E(x̃_t − x*)² (supplement, corollary of Lemma 1).
 
         βηh/((2 − β)(2 − ηh)) · (2 − β − ηh + βηh)/(β + ηh − βηh) · σ²/h²
 
     Returns:
-        The limit, ∞ where 0 < β < 2, 0 < ηh < 2 does not hold (condition 11 as p → ∞).
+        The limit; ∞ unless 0 < β < 2 and 0 < ηh < 2 (condition 11 as p → ∞).
     """
     h_, s, b = numbers("h", h, 0, open_low=True), numbers("sigma", sigma, 0), numbers("beta", beta, 0)
     e = numbers("lr", lr, 0) * h_
@@ -114,7 +124,11 @@ def mse_limit(lr: ArrayLike, beta: ArrayLike, h: ArrayLike = 1.0, sigma: ArrayLi
 
 
 def sgd_variance(lr: ArrayLike, h: ArrayLike = 1.0, sigma: ArrayLike = 1.0) -> Any:
-    """Stationary variance of one worker's plain SGD, ησ²/(h(2 − ηh)); ∞ where ηh ≥ 2. What EASGD is compared with."""
+    """Return the stationary variance of one worker's SGD, ησ²/(h(2 − ηh)); ∞ if ηh ≥ 2.
+
+    >>> sgd_variance(lr=1.0)
+    1.0
+    """
     h_, s, eta = numbers("h", h, 0, open_low=True), numbers("sigma", sigma, 0), numbers("lr", lr, 0)
     with np.errstate(divide="ignore"):
         return plain(np.where(eta * h_ < 2, eta * s**2 / (h_ * (2 - eta * h_)), np.inf))
@@ -136,7 +150,7 @@ def _finite(t: int, p: Array, e: Array, b: Array, eta: Array, sigma: Array, cent
     with np.errstate(invalid="ignore", over="ignore"):
         mean = power[..., 1, 0] * x + power[..., 1, 1] * center
     variance = cov[..., 1, 1]
-    # ∞ − ∞ of an overflow is not a number; what overflowed is the size
+    # An overflow may end in ∞ − ∞ = nan; the magnitude is what overflowed, so report ∞.
     return np.where(np.isnan(mean), np.inf, mean), np.where(np.isnan(variance), np.inf, variance)
 
 
@@ -149,7 +163,7 @@ def _limit(p: Array, e: Array, b: Array, eta: Array, sigma: Array, center: Array
             b**2 * eta**2 / ((1 - gamma**2) * (1 - phi**2)) * (1 + gamma * phi) / (1 - gamma * phi) * sigma**2 / p
         )
     frozen, noiseless = b == 0, e == 0
-    lost = np.where(phi == -1, np.nan, np.inf)  # −1: oscillates for ever; beyond: grows
+    lost = np.where(phi == -1, np.nan, np.inf)  # at −1 it oscillates forever, below it grows
     mean = np.select(
         [frozen, still, phi <= -1, noiseless], [center, np.zeros_like(e), lost, common], default=np.zeros_like(e)
     )

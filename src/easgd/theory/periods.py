@@ -1,11 +1,11 @@
-"""The linear map of every method over one cycle, its spectral radius and its stationary noise (ours, not the paper's).
+"""The linear map of every method over one cycle, its spectral radius and its stationary variance (not in the paper).
 
-A cycle is what repeats: every worker exchanges once and makes τ steps. Round-robin it is p·τ ticks of the global
-clock, synchronously τ rounds. It begins at the moment before an exchange. `rules.py` has each method's turn.
+In a cycle every worker exchanges once and makes τ steps: p·τ ticks of the global clock in the round-robin schedule, τ
+rounds in the synchronous one. It begins just before an exchange. `rules.py` has each method's turn.
 
     round-robin   cycle = (S G)ᵖ, G one worker's turn, S the rotation of the workers (see `maps.py`)
     synchronous   workers are exchangeable: the map splits into the common part of all workers (with the shared
-                  variables) and their differences, a small map each, whatever p
+                  variables) and their differences, two small maps whose size does not depend on p
 
 Radii are per cycle; `rate` gives the factor per local step, to compare different τ.
 """
@@ -27,20 +27,26 @@ SCHEDULES = ("round-robin", "sync")
 
 
 class Cycle:
-    """One method with its settings, arrays of which make a stack of problems.
+    """One method with its settings; arrays of settings give a stack of maps.
 
     Args:
         method: a name of `METHODS`.
         workers: p; 1 for the sequential methods.
         lr: η.
         period: τ.
-        moving_rate: α of the elastic methods; β/p with β = 0.9 where none is given.
+        moving_rate: α of the elastic methods; by default β/p with β = 0.9.
         momentum: δ. EASGD with δ > 0 is EAMSGD, SGD with δ > 0 is MSGD.
         rho: ρ of ADMM.
         rate: a of the moving averages.
         h: curvature.
         schedule: "round-robin" or "sync".
-        clock: how often the averaged variable has been updated (ADOWNPOUR, ASGD: their map changes with time).
+        clock: number of updates of the averaged variable so far (ADOWNPOUR, ASGD: their map changes with time).
+
+    >>> cycle = Cycle("easgd", workers=4, lr=0.1, period=10, moving_rate=0.2)
+    >>> cycle.names
+    ['x0', 'x1', 'x2', 'x3', 'center']
+    >>> bool(cycle.radius() < 1)
+    True
     """
 
     def __init__(
@@ -84,7 +90,7 @@ class Cycle:
 
     @property
     def names(self) -> list[str]:
-        """Names of the state variables, in the order of the map's rows."""
+        """The state variables, in the order of the map's rows."""
         own = [f"{name}{i}" for i in range(self.knobs.workers) for name in self.rule.own]
         return own + list(self.rule.shared)
 
@@ -94,7 +100,7 @@ class Cycle:
         return maps.reshape(*self.shape, *maps.shape[-2:])
 
     def radius(self) -> Any:
-        """Return the largest absolute eigenvalue of the cycle: below 1 it converges, above 1 it diverges."""
+        """Return the largest absolute eigenvalue of the cycle: errors vanish if it is below 1, grow if above."""
         n = len(self.names)
         step = max(1, CHUNK_BYTES // (8 * n * n))
         total = self.knobs.e.shape[0]
@@ -106,16 +112,16 @@ class Cycle:
         return plain(np.asarray(self.radius()) ** (1 / self.knobs.period))
 
     def variance(self, sigma: float = 1.0) -> Any:
-        """Return the stationary variance of the center (z where there is one) under gradient noise σ; ∞ if unstable.
+        """Return the stationary variance of the center (of z, if there is one) under gradient noise σ; ∞ if unstable.
 
-        Round-robin it is taken at any tick, synchronously before an exchange.
+        In the round-robin schedule it is the same at every tick, in the synchronous one it is taken before an exchange.
         """
-        # Where the map contracts, 2⁶⁰ terms of the sum are all that can be told apart in float64.
+        # If the map is a contraction, further terms than 2⁶⁰ do not change the sum in float64.
         variance = np.asarray(self._moments(1 << 60, sigma, 0.0)[1])
         return plain(np.where(np.asarray(self.radius()) < 1, np.nan_to_num(variance), np.inf))
 
     def moments(self, cycles: int, sigma: float = 1.0, start: float = 1.0) -> tuple[Any, Any]:
-        """Return mean and variance of the center after some cycles, everybody having started at one point."""
+        """Return mean and variance of the center after `cycles`; workers and center begin at `start`."""
         p = 1 if self.schedule == "sync" else self.knobs.workers
         mean, variance = self._moments(count("cycles", cycles, 0) * p, sigma, start)
         return plain(mean), plain(variance)
@@ -146,7 +152,7 @@ class Cycle:
             common, _ = _together(self.rule, k, k.workers)
             apart = _together(self.rule, k, 0)[0][:, : len(self.rule.own), : len(self.rule.own)]
             return np.maximum(spectral_radius(common), spectral_radius(apart) if k.workers > 1 else 0.0)
-        if self.method == "adownpour":  # its weights change from turn to turn, so the rotation is no power
+        if self.method == "adownpour":  # its turns differ, so the cycle is not a power of one of them
             return spectral_radius(self._product(k))
         with np.errstate(over="ignore"):
             return np.asarray(spectral_radius(_rotated(self.rule, k)[0]) ** k.workers)
@@ -158,7 +164,7 @@ class Cycle:
         return result
 
     def _sync_map(self, k: Knobs) -> Array:
-        # ownⁱ ← D ownⁱ + (T − D) mean(own) + …: differences see D, the common part sees T
+        # ownⁱ ← D ownⁱ + (T − D) mean(own) + …: D maps the differences, T the common part
         p, n = k.workers, len(self.rule.own)
         T, D = _together(self.rule, k, p)[0], _together(self.rule, k, 0)[0][:, :n, :n]
         result = np.zeros((T.shape[0], len(self.names), len(self.names)))
@@ -173,7 +179,7 @@ class Cycle:
 
 
 def _rotated(rule_: Rule, k: Knobs) -> tuple[Array, Array]:
-    """S G of the round-robin cycle [m, n, n], and the form [m, n] of the center at the start."""
+    """Return S G of the round-robin cycle [m, n, n], and the linear form [m, n] of the center at its start."""
     n, size = len(rule_.own), k.workers * len(rule_.own) + len(rule_.shared)
     rows = np.eye(size)
     own: list[Forms] = [dict(zip(rule_.own, rows[i * n :], strict=False)) for i in range(k.workers)]
@@ -185,7 +191,7 @@ def _rotated(rule_: Rule, k: Knobs) -> tuple[Array, Array]:
 
 
 def _together(rule_: Rule, k: Knobs, weight: int) -> tuple[Array, Array]:
-    """One synchronous round of identical workers [m, n, n], and the form [m, n] of the center at the start."""
+    """Return a synchronous round of identical workers [m, n, n], and the linear form [m, n] of the center before it."""
     size = len(rule_.own) + len(rule_.shared)
     rows = np.eye(size)
     own: Forms = dict(zip(rule_.own, rows, strict=False))
@@ -205,12 +211,16 @@ def _part(k: Knobs, part: slice) -> Knobs:
 
 
 def period_map(method: str, workers: int, lr: ArrayLike, **settings: Any) -> Array:
-    """Return the matrix of one cycle; arguments as `Cycle`."""
+    """Return the matrix of one cycle, `Cycle(...).map()`."""
     return Cycle(method, workers, lr, **settings).map()
 
 
 def period_radius(method: str, workers: int, lr: ArrayLike, **settings: Any) -> Any:
-    """Return the spectral radius of one cycle; arguments as `Cycle`, arrays broadcast."""
+    """Return the spectral radius of one cycle; arguments as `Cycle`, arrays broadcast.
+
+    >>> round(period_radius("sgd", 1, [0.5, 2.5]).tolist()[1], 6)
+    1.5
+    """
     return Cycle(method, workers, lr, **settings).radius()
 
 

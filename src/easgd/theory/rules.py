@@ -1,14 +1,14 @@
-"""Every method's turn on the quadratic F(x) = h x²/2, written as its pseudo-code but run on linear forms.
+"""Every method's turn on the quadratic F(x) = h x²/2: the method's pseudo-code, executed on linear forms.
 
-Ours, not the paper's (its section 4 has EASGD and ADMM with τ = 1 and no momentum). A variable is a row: the linear
-form that gives its value from the state at the start of the turn. Executing the pseudo-code on rows therefore *is*
-writing down the linear map, and the lines below can be read against the paper's algorithms 1-5 and eq. 6-8.
+Not in the paper, whose section 4 has EASGD and ADMM with τ = 1 and no momentum. A variable is a row: the linear form
+that gives its value from the state at the start of the turn. Executing the pseudo-code on rows gives the rows of the
+linear map, and the lines below correspond to the paper's algorithms 1-5 and eq. 6-8.
 
-A turn is one exchange and the τ steps of its worker up to the next one. Those steps touch nobody else's variables,
-so it does not matter that other workers act in between. Rows have shape [m, n] for m settings at once.
+A turn is one exchange and the τ steps of its worker up to the next one. These steps change no other worker's variables,
+so turns of other workers in between make no difference. Rows have shape [m, n] for m settings at once.
 
-Each rule says which variables a worker owns and which are shared at the moment before an exchange. What an exchange
-overwrites before reading (the local x of DOWNPOUR) is no part of the state.
+Each rule declares which variables a worker owns and which are shared just before an exchange. A variable that the
+exchange overwrites without reading it (the local x of DOWNPOUR) is not part of the state.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ class Knobs:
 
 
 class Rule:
-    """What one method does at a turn. Subclasses update the rows in place of the variables they stand for."""
+    """What one method does at a turn. The methods replace the rows in `own` and `shared`."""
 
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
 
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
-        """Round-robin: worker 0 of `own` makes its turn alone."""
+        """Make the turn of worker 0 of `own` in the round-robin schedule."""
         raise NotImplementedError
 
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
-        """Synchronous: every worker makes its turn, all from the same shared variables.
+        """Make the turns of all workers from the same shared variables, in the synchronous schedule.
 
-        Workers are exchangeable, so one stands for all: sums over workers are `weight` times its share, with
-        weight p where all are equal and 0 where they differ but sum to nothing.
+        Workers are exchangeable, so only one is computed: a sum over workers is `weight` times its term, with weight p
+        if all are equal and 0 for differences, which sum to zero.
         """
         raise NotImplementedError
 
     def noise(self, k: Knobs) -> Array:
-        """Covariance [m, own, own] that the turn's gradient noise leaves in the own variables, in units of (ησ)²."""
+        """Return the covariance [m, own, own] of the own variables due to the turn's noise, in units of (ησ)²."""
         raise NotImplementedError
 
     def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
-        """Return what is evaluated: x̃, or z where there is one."""
+        """Return the variable that is evaluated: z if there is one, else x̃."""
         return shared["z"] if "z" in shared else shared["center"]
 
 
 def local_map(k: Knobs, momentum: bool) -> Array:
-    """One local step on (x) or (x, v): v ← δv − ηh(x + δv), x ← x + v."""
+    """Return the map of one local step on (x) or (x, v): v ← δv − ηh(x + δv), x ← x + v."""
     keep, e = (1 - k.e)[..., 0], k.e[..., 0]
     if not momentum:
         return keep[:, None, None]
@@ -95,11 +95,9 @@ class Elastic(Rule):
         self.own = ("x", "v") if momentum else ("x",)
 
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
-        """See `Rule.turn`."""
         shared["center"] = shared["center"] + self._exchange_and_step(own[0], shared, k)
 
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
-        """See `Rule.round`."""
         shared["center"] = shared["center"] + weight * self._exchange_and_step(own, shared, k)
 
     def _exchange_and_step(self, own: Forms, shared: Forms, k: Knobs) -> Array:
@@ -111,13 +109,12 @@ class Elastic(Rule):
         return np.asarray(d)
 
     def noise(self, k: Knobs) -> Array:
-        """See `Rule.noise`."""
         n = len(self.own)
         return run(local_map(k, self.momentum), np.ones((n, n)), k.period)[1]
 
 
 class Alone(Rule):
-    """SGD and MSGD, and with an average of x over time ASGD and MVASGD: the center is the worker's own x."""
+    """SGD and MSGD; with a time average of x ASGD and MVASGD. The center is the worker's own x or its average."""
 
     def __init__(self, momentum: bool, average: str = "") -> None:
         self.momentum, self.average = momentum, average
@@ -125,11 +122,9 @@ class Alone(Rule):
         self.own = (*self.moved, "z") if average else self.moved
 
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
-        """See `Rule.turn`."""
         self.round(own[0], shared, k, 1)
 
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
-        """See `Rule.round`."""
         for number in range(k.period):
             if self.average:
                 a = 1 / (k.clock + number + 1) if self.average == "decay" else k.rate
@@ -137,7 +132,6 @@ class Alone(Rule):
             advance(own, self.moved, local_map(k, self.momentum))
 
     def noise(self, k: Knobs) -> Array:
-        """See `Rule.noise`."""
         cov = np.zeros((k.e.shape[0], len(self.own), len(self.own)))
         M, Q = np.zeros_like(cov), np.zeros_like(cov)
         n = len(self.moved)
@@ -148,15 +142,14 @@ class Alone(Rule):
         return run(M, Q, k.period)[1]
 
     def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
-        """See `Rule.center`."""
         return own[0]["z" if self.average else "x"]
 
 
 class DownpourRule(Rule):
     """DOWNPOUR (algorithm 3); with a time average of the center ADOWNPOUR and MVADOWNPOUR (section 5).
 
-    A worker owns v, what it has gathered and not yet sent. After the exchange it stands at x̃, and τ steps bring it to
-    (1 − ηh)^τ x̃: that much less x̃ is the new v.
+    A worker owns v, its change since the last exchange. After the exchange it is at x̃, and τ steps bring it to
+    (1 − ηh)^τ x̃; the difference is the new v.
     """
 
     own = ("v",)
@@ -172,25 +165,22 @@ class DownpourRule(Rule):
         shared["center"] = shared["center"] + push
 
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
-        """See `Rule.turn`."""
         self._send(own[0]["v"], shared, k)
         own[0]["v"] = ((1 - k.e) ** k.period - 1) * shared["center"]
 
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
-        """See `Rule.round`."""
         self._send(weight * own["v"], shared, k)  # the whole round is one update of the center
         own["v"] = ((1 - k.e) ** k.period - 1) * shared["center"]
 
     def noise(self, k: Knobs) -> Array:
-        """See `Rule.noise`."""
         return run((1 - k.e)[..., None], np.ones((1, 1)), k.period)[1]
 
 
 class MDownpourRule(DownpourRule):
     """MDOWNPOUR as printed (algorithms 4 and 5): v ← δv − ηg, x̃ ← x̃ + δv; for τ > 1 −ηg is the τ steps' sum.
 
-    Here `v` is what the worker sends and `momentum` the master's v. A synchronous round is one update of the master,
-    with the sum of the messages.
+    Here `v` is the worker's message and `momentum` the master's v. A synchronous round is one update of the master with
+    the sum of the messages.
     """
 
     def __init__(self) -> None:
@@ -203,9 +193,9 @@ class MDownpourRule(DownpourRule):
 
 
 class Admm(Rule):
-    """ADMM (eq. 6-8). The center is no variable of its own: it is the mean of the workers' terms xʲ − λʲ.
+    """ADMM (eq. 6-8). The center is not a state variable: it is the mean of the workers' terms xʲ − λʲ.
 
-    With τ > 1 plain steps follow an exchange, and the term stays what it was at the exchange.
+    With τ > 1, plain steps follow an exchange, and the term keeps its value from the exchange.
     """
 
     def __init__(self, steady: bool) -> None:
@@ -222,15 +212,12 @@ class Admm(Rule):
         own["x"] = (1 - k.e) ** (k.period - 1) * own["x"]
 
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
-        """See `Rule.turn`."""
         self._turn(own[0], self.center(own, shared, k), k)
 
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
-        """See `Rule.round`."""
         self._turn(own, self._term(own) * weight / k.workers, k)
 
     def noise(self, k: Knobs) -> Array:
-        """See `Rule.noise`."""
         first, keep = (1 / (1 + k.pull[:, 0])) ** 2, (1 - k.e[:, 0]) ** (k.period - 1)
         cov = np.zeros((k.e.shape[0], len(self.own), len(self.own)))
         cov[:, 1, 1] = keep**2 * first + run((1 - k.e)[..., None], np.ones((1, 1)), k.period - 1)[1][:, 0, 0]
@@ -239,7 +226,6 @@ class Admm(Rule):
         return cov
 
     def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
-        """See `Rule.center`."""
         return np.asarray(sum((self._term(one) for one in own), np.zeros(1)) / len(own))
 
 

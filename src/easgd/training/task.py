@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from easgd.data import CIFAR10, DIGITS, ImageFile, Loader, Sampler, Scheme, evaluation, load
+from easgd.data.seeds import DROPOUT
 from easgd.errors import refuse, unknown
 from easgd.learning_rate import Stagnation, decay
 from easgd.models import build, cifar, digits_conv, digits_mlp, imagenet
@@ -137,4 +138,4 @@ def scheme_of(config: Config, file: ImageFile, size: int) -> Scheme:
 
 def seed_of(seed: int, worker: int, step: int) -> int:
     """The seed of one step's dropout: a function of all three, spread by numpy's mixing."""
-    return int(np.random.SeedSequence([seed, 4, worker, step]).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence([seed, DROPOUT, worker, step]).generate_state(1, np.uint64)[0] >> 1)
