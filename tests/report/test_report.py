@@ -213,3 +213,12 @@ def test_help_is_quick_and_has_an_example(command, capsys):
     assert time.monotonic() - start < 5  # the promise is 0.3 s; this machine may be busy, imports would cost more
     assert f"example: easgd {command}" in out
     assert out.endswith("[]\n")
+
+
+def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path):
+    from easgd.report.table import write_rows
+
+    path = write_rows(
+        tmp_path / "t.csv", ["=name", "value"], [["=1+2", -1.5], ["@x", -3], ["-0.5", "+a"], ["–", "a=b"]]
+    )
+    assert path.read_text() == "'=name,value\n'=1+2,-1.5\n'@x,-3\n-0.5,'+a\n–,a=b\n"

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from easgd.report.data import PANELS, Line, ReportData, headline
-from easgd.report.plots import Plot, make_plots
+from easgd.report.render_plotly import Plot, make_plots
 from easgd.report.table import Table
 
 POLICY = (

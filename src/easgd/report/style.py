@@ -35,6 +35,10 @@ class Look:
         return (0.0, tuple(length / 2.5 for length in self.dash)) if self.dash else "-"
 
 
+def look_at(place: int) -> Look:
+    return Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)])
+
+
 def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     """Give every method its look.
 
@@ -42,7 +46,7 @@ def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     one of its settings (τ, p, …), in lighter shades when the dashes are used up.
     """
     if len(choices) <= len(COLOURS):
-        return [Look(COLOURS[i], DASHES[i % len(DASHES)]) for i in range(len(choices))]
+        return [look_at(place) for place in range(len(choices))]
     names: dict[str, int] = {}
     seen: dict[str, int] = {}
     result = []

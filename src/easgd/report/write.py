@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from easgd.errors import refuse
 from easgd.report.data import ReportData, build
-from easgd.report.figures import write_figures
+from easgd.report.figures import curves, times_to_levels
+from easgd.report.levels import time_to
 from easgd.report.page import make_page
+from easgd.report.render_matplotlib import write_figure
 from easgd.report.scales import check_scale
 from easgd.report.table import write_rows
 from easgd.report.tables import make_all
@@ -52,7 +55,10 @@ def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
         for table in tables.values():
             table.write(out)
         write_curves(model, out)
-        write_figures(model, out, scale)
+        if any(len(line.mean["time"]) for line in model.lines):
+            write_figure(curves(model, scale), out / "curves")
+        if any(math.isfinite(time_to(choice, level)) for choice in model.choices for level in model.levels):
+            write_figure(times_to_levels(model), out / "time-to-error")
     except OSError as error:
         raise refuse("out", out, f"cannot be written ({error.strerror})", "choose another folder with --out") from error
     return out / "index.html"

@@ -1,11 +1,17 @@
-"""Which runs each recipe needs: settings with lists in them, as `easgd compare` takes them."""
+"""Which runs each recipe needs: settings with lists in them, as `easgd compare` takes them.
+
+How to read it: `recipes` names the function here that makes a recipe's runs (fig2: `periods`). `scale.group(method, p,
+τ)` is one group of runs with the method's learning rates in `rates` and the budget of `scales`; keyword arguments
+replace single settings. A list of values means a run for each of them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.scales import CIFAR_GRID, Group, Scale
+from easgd.experiments.paper.rates import ETA, IMAGENET, TAU
+from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
 DOWNPOURS = ("downpour", "adownpour", "mvadownpour")
@@ -36,7 +42,7 @@ def _compared(scale: Scale, method: str, period: int = 1) -> Group:
 
 def _trapped(scale: Scale) -> Group:
     """EAMSGD where a long period is to trap it: at the paper's rate, which is larger than the laptop's own."""
-    return _compared(scale, "eamsgd") | ({} if scale.name == "smoke" else {"lr": 0.01})
+    return _compared(scale, "eamsgd") | ({} if scale.name == "smoke" else {"lr": TAU})
 
 
 def workers(scale: Scale) -> Grid:
@@ -66,8 +72,7 @@ def sequential(scale: Scale) -> Grid:
 
 def rates(scale: Scale) -> Grid:
     """EAMSGD and EASGD with p = 16, τ = 10: every learning rate is a curve of its own."""
-    tried = {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]} if scale.name == "smoke" else CIFAR_GRID
-    return _grid(scale, [scale.group(method, 16, 10, lr=tried[method]) for method in ("easgd", "eamsgd")])
+    return _grid(scale, [scale.group(m, 16, 10, lr=ETA[scale.name][m]) for m in ("easgd", "eamsgd")])
 
 
 def decays(scale: Scale) -> Grid:
@@ -83,8 +88,8 @@ def decays(scale: Scale) -> Grid:
         "laptop": ((1, 16, 1000), 100, [1e-2]),
         "paper": ((1, 10, 100, 1000), 100, [1e-4, 1e-3]),
     }[scale.name]
-    easgd: Group = _compared(scale, "easgd") | ({"lr": 0.01} if full else {})
-    eamsgd: Group = _compared(scale, "eamsgd") | ({"lr": 0.01} if full else {})
+    easgd: Group = _compared(scale, "easgd") | ({"lr": TAU} if full else {})
+    eamsgd: Group = _compared(scale, "eamsgd") | ({"lr": TAU} if full else {})
     groups = [scale.group("easgd", p, tau, **easgd) for tau in periods]
     groups += [scale.group("eamsgd", p, periods[1], **eamsgd), scale.group("eamsgd", p, long, **_trapped(scale))]
     groups += [scale.group("eamsgd", p, long, decay="sqrt", gamma=gammas, **_trapped(scale))]
@@ -148,37 +153,22 @@ IMAGENET_HOURS = 100.0
 
 
 def images(scale: Scale) -> Grid:
-    """Figure 4: p = 4, 8 on ImageNet and its cluster.
-
-    The paper's table of rates for this experiment has none for MDOWNPOUR: it is left out.
-    """
-    rates = _image_rates(scale)
-    groups: list[Group] = [{"method": "msgd", "lr": rates["msgd"]}]
-    for p in (4, 8):
-        for method in ("easgd", "eamsgd", "downpour"):
-            rate = rates[method]
-            lr, period = rate[p] if isinstance(rate, dict) else rate, 1 if method == "downpour" else 10
-            groups.append({"method": method, "workers": p, "lr": lr, "period": period})
-    return {**_image_settings(scale), "runs": groups}
+    """Figure 4: p = 4, 8 on ImageNet and its cluster, without MDOWNPOUR, for which the paper's table has no rate."""
+    groups: list[Group] = [
+        {"method": m, "workers": p, "lr": IMAGENET[scale.name][m, p], "period": 1 if m == "downpour" else 10}
+        for p in (4, 8) for m in ("easgd", "eamsgd", "downpour")
+    ]  # fmt: skip
+    return {**_image_settings(scale), "runs": [_image_alone(scale, "msgd"), *groups]}
 
 
 def images_alone(scale: Scale) -> Grid:
     """SGD, MSGD, ASGD, MVASGD on ImageNet; ASGD averages from the first drop of the learning rate on."""
-    rates = _image_rates(scale)
-    groups: list[Group] = [{"method": name, "lr": rates[name]} for name in ("sgd", "msgd", "asgd", "mvasgd")]
+    groups = [_image_alone(scale, method) for method in ("sgd", "msgd", "asgd", "mvasgd")]
     return {**_image_settings(scale), "runs": groups}
 
 
-def _image_rates(scale: Scale) -> dict[str, Any]:
-    if scale.name == "paper":
-        return {
-            "sgd": 0.05, "msgd": 0.0005, "asgd": 0.05, "mvasgd": 0.05,
-            "easgd": 0.1, "eamsgd": 0.001, "downpour": {4: 0.02, 8: 0.01},
-        }  # fmt: skip
-    return {
-        "sgd": 0.1, "msgd": 0.02, "asgd": 0.1, "mvasgd": 0.1,
-        "easgd": 0.2, "eamsgd": 0.05, "downpour": {4: 0.05, 8: 0.02},
-    }  # fmt: skip
+def _image_alone(scale: Scale, method: str) -> Group:
+    return {"method": method, "lr": IMAGENET[scale.name][method, 1]}
 
 
 def _image_settings(scale: Scale) -> Grid:

@@ -122,10 +122,10 @@ def _draw(made: MadeRecipe, scale: Scale, runs: Sequence[Run], folder: Path) -> 
         shown.append(only)
     else:
         made.model = build([run.path for run in runs], recipe.levels_at(scale), None, recipe.every)
-        sketch = drawing.Sketch(recipe.name, recipe.title, scale, made.model, folder, shown)
+        figure = drawing.PaperFigure(recipe.name, recipe.title, scale, made.model, folder, shown)
         module, _, function = recipe.draw.partition(".")
         draw = getattr(importlib.import_module(f"easgd.experiments.paper.{module}"), function)
-        paths = draw(sketch, recipe.rows) if recipe.rows else draw(sketch)
+        paths = draw(figure, recipe.rows) if recipe.rows else draw(figure)
         notes = list(made.model.notes)
     notes += [f"{job.name} failed: {job.reason}" for job in made.jobs if job.state == "failed"]
     return _close(made, scale, runs, paths, shown, notes, folder)

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from easgd.errors import refuse
-from easgd.report.figures import save
+from easgd.report.render_matplotlib import save
 from easgd.report.table import write_rows
 from easgd.theory.linear import Progress
 
