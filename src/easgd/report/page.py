@@ -24,7 +24,6 @@ WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "sett
 
 
 def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") -> str:
-    """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
     plots = make_plots(model, scale)

@@ -26,12 +26,11 @@ class Look:
 
     @property
     def plotly(self) -> str:
-        """The dash in plotly's words."""
         return ",".join(f"{length}px" for length in self.dash) if self.dash else "solid"
 
     @property
     def matplotlib(self) -> str | tuple[float, tuple[float, ...]]:
-        """The dash in matplotlib's: multiples of the line's width."""
+        """The dash in multiples of the line's width, as matplotlib counts."""
         return (0.0, tuple(length / 2.5 for length in self.dash)) if self.dash else "-"
 
 

@@ -28,7 +28,6 @@ class Table:
     """names and rows of the CSV file, where it has another form than what people see"""
 
     def write(self, folder: Path) -> Path:
-        """Write the values as CSV."""
         names, rows = self.file or (
             [name for name, _ in self.columns], [[value for value, _ in row] for row in self.rows]
         )  # fmt: skip
@@ -75,12 +74,10 @@ def cell(value: Any, form: str = "") -> Cell:
 
 
 def percent(value: float) -> Cell:
-    """Make a cell of a share."""
     return value, f"{100 * value:.2f} %" if math.isfinite(value) else "–"
 
 
 def size(count: float | None) -> Cell:
-    """Make a cell of bytes."""
     if count is None or not math.isfinite(count):
         return None, "–"
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -46,7 +46,6 @@ def write_report(
 
 
 def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
-    """Write a report that has been worked out."""
     tables = make_all(model)
     page = make_page(model, tables, scale)
     try:
@@ -65,7 +64,7 @@ def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
 
 
 def write_curves(model: ReportData, folder: Path, name: str = "curves") -> Path:
-    """Write every point of every run."""
+    """Write every point of every run as CSV."""
     rows: list[list[object]] = []
     for entry in model.entries:
         lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")
