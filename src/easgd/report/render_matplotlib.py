@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,25 +59,19 @@ def draw(spec: FigureSpec) -> Figure:
 
 
 def _draw_row(part: Any, row: Row) -> None:
-    columns = part.subplots(
-        1, len(row.panels), squeeze=False, sharey=row.share_y, width_ratios=row.width_ratios
-    )[0]  # fmt: skip
-    for number, (axes, panel) in enumerate(zip(columns, row.panels, strict=True)):
+    drawn = part.subplots(1, len(row.panels), squeeze=False, sharey=row.share_y, width_ratios=row.width_ratios)[0]
+    for axes, panel in zip(drawn, row.panels, strict=True):
         _draw_panel(axes, panel)
-        if row.share_y and number:
-            axes.set_ylabel("")
-    found: dict[Any, Artist] = {}
-    for panel in row.panels:
-        if panel.legend == "row":
-            found |= _keys(panel.series)
-    found |= _keys(row.keys)
-    if found:
-        columns = min(len(found), row.legend_columns)
-        part.legend(handles=list(found.values()), loc="outside lower center", ncols=columns, frameon=False)
+        if row.share_y:
+            axes.label_outer()
+    keys = _keys([*(s for panel in row.panels if panel.legend == "row" for s in panel.series), *row.keys])
+    if keys:
+        columns = min(len(keys), row.legend_columns)
+        part.legend(handles=keys, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def _keys(series: Any) -> dict[Any, Artist]:
-    """Legend entries by what tells them apart: methods that differ in p alone share one in a figure of bars."""
+def _keys(series: Sequence[Series]) -> list[Artist]:
+    """Return the legend's entries; series of one label and style share one."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -88,7 +83,7 @@ def _keys(series: Any) -> dict[Any, Artist]:
             found.setdefault((label, *style.values()), Patch(label=label, **style))
         elif one.label and not (isinstance(one, LineSeries) and one.faint):
             found.setdefault((one.label, one.look), Line2D([], [], label=one.label, **_line_style(one)))
-    return found
+    return list(found.values())
 
 
 def _line_style(line: LineSeries | Rule) -> dict[str, Any]:
@@ -118,7 +113,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_axisbelow(bars or "line")
     axes.grid(axis="both" if not bars else "x" if panel.horizontal else "y", alpha=0.25, linewidth=0.6)
     if panel.legend in ("inside", "below"):
-        handles = list(_keys(panel.series).values())
+        handles = _keys(panel.series)
         place: dict[str, Any] = {}
         if panel.legend == "below":
             place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": len(handles), "fontsize": 8}
@@ -149,13 +144,10 @@ def _write_beside(axes: Axes, horizontal: bool, x: float, y: float, text: str, c
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7}
     if horizontal:
         axes.annotate(text, (y, x), (3, 0), va="center", **style)
-    elif math.isfinite(y):
-        axes.annotate(text, (x, y), (0, 3), ha="center", va="bottom", rotation=90, **style)
-    else:
-        foot = axes.get_xaxis_transform()
-        axes.annotate(
-            text, (x, 0), (0, 3), xycoords=foot, ha="center", va="bottom", rotation=90, color=colour, **style
-        )  # fmt: skip
+        return
+    if not math.isfinite(y):
+        y, style = 0.0, {**style, "color": colour, "xycoords": axes.get_xaxis_transform()}
+    axes.annotate(text, (x, y), (0, 3), ha="center", va="bottom", rotation=90, **style)
 
 
 def _set_axis(axes: Axes, which: str, axis: Axis) -> None:

@@ -170,7 +170,7 @@ def test_what_is_kept_beside_a_figure(model, tmp_path):
     assert facts["command"] == "easgd paper headline --scale smoke"
     assert facts["seeds"] == [0]
     assert facts["runs"]["msgd"] == {"state": "finished", "revision": None}
-    assert [row[0][0] for row in archive.told(runs).rows] == ["down", "four", "many", "msgd"]
+    assert [row[0][0] for row in archive.runs_table(runs).rows] == ["down", "four", "many", "msgd"]
     # The copy is still a folder of runs.
     assert len(build([folder]).entries) == 4
 

@@ -121,7 +121,7 @@ def zoom(errors: Sequence[Any]) -> tuple[float, float]:
     if not halves:
         return 0.0, 100.0
     low = min(float(np.nanmin(half)) for half in halves)
-    # A method that lags behind would take the axis for itself.
+    # Otherwise a slow method sets the axis, and the others cannot be told apart.
     high = min(max(float(np.nanmax(half)) for half in halves), 2 * low + 1)
     margin = 0.08 * max(high - low, 1.0)
     return max(0.0, low - margin), high + margin

@@ -31,17 +31,17 @@ def periods(scale: Scale) -> Grid:
 
 
 def _compared(scale: Scale, method: str, period: int = 1) -> Group:
-    """Many runs share a laptop's time: each is as long as it takes its method to show how it behaves."""
+    """On a laptop, where many runs are compared, each is only as long as its method needs to show its behaviour."""
     if scale.name != "laptop":
         return {}
-    # DOWNPOUR's way at a long period shows only once the loss has begun to fall.
+    # DOWNPOUR at a long period differs from τ = 1 only after the loss has begun to fall.
     other = (60.0 if period == 1 else 120.0, 5.0)
     seconds, every = {"eamsgd": (100.0, 3.0), "easgd": (80.0, 5.0)}.get(method, other)
     return {"seconds": seconds, "evaluate_every": every, "target": None}
 
 
 def _trapped(scale: Scale) -> Group:
-    """EAMSGD where a long period is to trap it: at the paper's rate, which is larger than the laptop's own."""
+    """EAMSGD at the paper's rate, larger than the laptop's own: with a long period its workers are trapped."""
     return _compared(scale, "eamsgd") | ({} if scale.name == "smoke" else {"lr": TAU})
 
 
@@ -60,7 +60,7 @@ def _many(scale: Scale) -> tuple[int, ...]:
 
 
 def headline(scale: Scale) -> Grid:
-    """MSGD alone, EAMSGD with p = 4, 8, 16."""
+    """MSGD, and EAMSGD with p = 4, 8, 16."""
     return _grid(scale, [scale.group("msgd"), *(scale.group("eamsgd", p, 10) for p in _many(scale))])
 
 
@@ -83,7 +83,7 @@ def decays(scale: Scale) -> Grid:
     """
     full = scale.name == "paper"
     p = 16 if full else 4
-    periods, long, gammas = {
+    periods, longest, gammas = {
         "smoke": ((1, 10, 30), 30, [1e-2]),
         "laptop": ((1, 16, 1000), 100, [1e-2]),
         "paper": ((1, 10, 100, 1000), 100, [1e-4, 1e-3]),
@@ -91,8 +91,8 @@ def decays(scale: Scale) -> Grid:
     easgd: Group = _compared(scale, "easgd") | ({"lr": TAU} if full else {})
     eamsgd: Group = _compared(scale, "eamsgd") | ({"lr": TAU} if full else {})
     groups = [scale.group("easgd", p, tau, **easgd) for tau in periods]
-    groups += [scale.group("eamsgd", p, periods[1], **eamsgd), scale.group("eamsgd", p, long, **_trapped(scale))]
-    groups += [scale.group("eamsgd", p, long, decay="sqrt", gamma=gammas, **_trapped(scale))]
+    groups += [scale.group("eamsgd", p, periods[1], **eamsgd), scale.group("eamsgd", p, longest, **_trapped(scale))]
+    groups += [scale.group("eamsgd", p, longest, decay="sqrt", gamma=gammas, **_trapped(scale))]
     return _grid(scale, groups)
 
 
@@ -107,7 +107,7 @@ def real_breakdown(scale: Scale) -> Grid:
 
 
 def traffic(scale: Scale) -> Grid:
-    """EASGD and EAMSGD, p = 4, over τ, in float32 and int8; MSGD, which sends nothing, is what they are held against.
+    """EASGD and EAMSGD, p = 4, over τ, in float32 and int8, beside MSGD, which sends nothing.
 
     On a laptop most runs are those of other recipes.
     """
@@ -130,20 +130,16 @@ def traffic(scale: Scale) -> Grid:
 def frugal(scale: Scale) -> Group:
     """Less than a thousandth of data-parallel training's bytes: int8, and 280 steps between two exchanges.
 
-    (250 would do, but the first exchange comes at once, and one more in thirty counts.) So seldom, four workers part
-    before the spring draws them together; for two it is twice as strong, and the decaying rate does the rest.
+    250 would do, but the first exchange comes at once, and one more in thirty counts. Four workers diverge at so long
+    a period; for two the spring is twice as strong, and the decaying rate keeps them together.
     """
     return scale.group("eamsgd", 2, 280, compression="int8", decay="sqrt", gamma=1e-3)
 
-
-# ImageNet ------------------------------------------------------------------------------------------------------
 
 SMALL_NETWORKS = {
     "smoke": "(3,16)C(8,14)P(8,7)C(8,5)D(32,1)S(5,1)",
     "laptop": "(3,40)C(16,36)P(16,18)C(32,16)P(32,8)C(32,6)C(32,5)C(32,4)P(32,2)D(128,1)D(128,1)S(20,1)",
 }
-
-
 GENERATED = {
     "smoke": Generated("paper-images-smoke", 18, 5, 600, 200),
     "laptop": Generated("paper-images-laptop", 44, 20, 12_000, 2000),
