@@ -13,55 +13,46 @@ from easgd.report.style import Look
 
 @dataclass(frozen=True)
 class LineSeries:
-    """A curve. `faint` marks one seed's own curve behind the mean: it is thin and has no legend entry."""
-
     x: Any
     y: Any
     label: str
     look: Look
-    faint: bool = False
-    method: int | None = None
-    """number of the method in the page's legend"""
+    faint: bool = False  # one seed's own curve behind the mean: thin, and not in the legend
+    method: int | None = None  # its number in the page's legend
 
 
 @dataclass(frozen=True)
 class BarSeries:
-    """Bars of one colour, centered at the places `x` of the category axis; a height that is not finite draws no bar."""
+    """Bars centered at the places `x` of a category axis; a height that is not finite draws no bar."""
 
     x: Sequence[float]
     y: Sequence[float]
     label: str
     colour: str
     width: float = 0.8
-    texts: Sequence[str] = ()
-    """one per bar, beside its end; at the foot of the axis where there is no bar"""
+    texts: Sequence[str] = ()  # one per bar, at its end; at the foot of the axis where there is no bar
     hatched: bool = False
-    key: str = ""
-    """legend text where it is not the label"""
+    key: str = ""  # the legend's text where it is not the label
     method: int | None = None
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A horizontal line through the whole panel."""
-
+class HorizontalLine:
     y: float
     look: Look
     label: str = ""
 
 
-Series = LineSeries | BarSeries | Rule
+Series = LineSeries | BarSeries | HorizontalLine
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Label, scale and limits of an axis; `names` makes it an axis of categories at 0, 1, …"""
-
     label: str = ""
-    scale: str = "linear"
+    scale: str = "linear"  # or "log"
     limits: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """by scale, since the page can switch; None is automatic"""
-    names: Sequence[str] = ()
+    names: Sequence[str] = ()  # of categories at 0, 1, …
     names_upright: bool = False
 
 
@@ -74,22 +65,15 @@ class Panel:
     y: Axis
     series: Sequence[Series]
     title: str = ""
-    legend: str = "row"
-    """where: "row" (shared by the row of panels), "inside" or "below" the panel, or "none": nowhere"""
-    timed: bool = False
-    """whether x is time: the page zooms all such panels together"""
-    horizontal: bool = False
-    """bars lie, and their categories go down the y axis"""
+    legend: str = "row"  # shared with the other panels of the row; or "inside", "below" the panel, "none"
+    timed: bool = False  # x is time: the page zooms all such panels together
+    horizontal: bool = False  # bars lie, and their categories go down the y axis
     stacked: bool = False
-
-    @property
-    def heading(self) -> str:
-        return self.title or self.y.label
 
 
 @dataclass(frozen=True)
-class Row:
-    """Panels side by side with one legend below them. `keys` are further legend entries."""
+class PanelRow:
+    """Panels side by side with one legend below them; `keys` are further entries of it."""
 
     panels: Sequence[Panel]
     keys: Sequence[BarSeries] = ()
@@ -100,8 +84,6 @@ class Row:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """Rows of panels, and the size on paper in inches."""
-
-    rows: Sequence[Row]
-    size: tuple[float, float]
+    rows: Sequence[PanelRow]
+    size: tuple[float, float]  # inches, for print
     title: str = ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from easgd.report.data import PANELS, Line, ReportData
-from easgd.report.figure import Axis, BarSeries, FigureSpec, LineSeries, Panel, Row
+from easgd.report.figure import Axis, BarSeries, FigureSpec, LineSeries, Panel, PanelRow
 from easgd.report.levels import time_to
 from easgd.report.scales import WIDE, is_log, limits
 from easgd.report.style import PARTS
@@ -27,13 +27,8 @@ def rows_of(lines: Sequence[Line], by: Sequence[str] | None = None) -> list[tupl
         for name in by or ("workers", "period"):
             values = sorted({getattr(n.choice.config, name) for n in lines if _parallel(n)}, key=lambda v: v or 0)
             if len(values) > 1:
-                return [
-                    (
-                        f"{SYMBOLS[name]} = {v}",
-                        [n for n in lines if not _parallel(n) or getattr(n.choice.config, name) == v],
-                    )
-                    for v in values
-                ]
+                shown = [[n for n in lines if not _parallel(n) or getattr(n.choice.config, name) == v] for v in values]
+                return [(f"{SYMBOLS[name]} = {v}", row) for v, row in zip(values, shown, strict=True)]
     return [("", list(lines))]
 
 
@@ -50,13 +45,11 @@ def curves(
     """Training loss, test loss, test error (or the panels in `names`) against time, a row of panels per `rows`."""
     rows = rows if rows is not None else rows_of(model.lines)
     legend_lines = max(math.ceil(len(lines) / 4) for _, lines in rows)
-    return FigureSpec(
-        [
-            Row([curve_panel(model, lines, n, scale, title if i == 1 else "") for i, n in enumerate(names)])
-            for title, lines in rows
-        ],
-        size=(10.5, 0.3 + len(rows) * (2.7 + 0.24 * legend_lines)),
-    )
+    drawn = [
+        PanelRow([curve_panel(model, lines, n, scale, title if i == 1 else "") for i, n in enumerate(names)])
+        for title, lines in rows
+    ]
+    return FigureSpec(drawn, size=(10.5, 0.3 + len(rows) * (2.7 + 0.24 * legend_lines)))
 
 
 def curve_panel(model: ReportData, lines: Sequence[Line], name: str, scale: str = "auto", title: str = "") -> Panel:
@@ -102,13 +95,10 @@ def times_to_levels(model: ReportData) -> FigureSpec:
     times = [time_to(c, level) / model.seconds for c in model.choices for level in model.levels]
     finite = [time for time in times if math.isfinite(time) and time > 0]
     log = bool(finite) and max(finite) > WIDE * min(finite)
-    y = Axis(
-        f"{model.axis} to reach a test error",
-        "log" if log else "linear",
-        {"log": (min(finite) / 1.5, 1.2 * max(finite))} if log else {},
-    )
+    ends = {"log": (min(finite) / 1.5, 1.2 * max(finite))} if log else {}
+    y = Axis(f"{model.axis} to reach a test error", "log" if log else "linear", ends)
     panels = [_level_panel(model, level, y) for level in model.levels]
-    return FigureSpec([Row(panels, share_y=True)], size=(max(4.0, 2.7 * len(panels)), 3.5))
+    return FigureSpec([PanelRow(panels, share_y=True)], size=(max(4.0, 2.7 * len(panels)), 3.5))
 
 
 def _level_panel(model: ReportData, level: float, y: Axis) -> Panel:

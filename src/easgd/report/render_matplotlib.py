@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from easgd.report.figure import Axis, BarSeries, FigureSpec, LineSeries, Panel, Row, Rule, Series
+from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
 from easgd.report.scales import ticks
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def draw(spec: FigureSpec) -> Figure:
     return figure
 
 
-def _draw_row(part: Any, row: Row) -> None:
+def _draw_row(part: Any, row: PanelRow) -> None:
     drawn = part.subplots(1, len(row.panels), squeeze=False, sharey=row.share_y, width_ratios=row.width_ratios)[0]
     for axes, panel in zip(drawn, row.panels, strict=True):
         _draw_panel(axes, panel)
@@ -86,9 +86,9 @@ def _keys(series: Sequence[Series]) -> list[Artist]:
     return list(found.values())
 
 
-def _line_style(line: LineSeries | Rule) -> dict[str, Any]:
+def _line_style(line: LineSeries | HorizontalLine) -> dict[str, Any]:
     style: dict[str, Any] = {"color": line.look.colour, "linestyle": line.look.matplotlib}
-    if isinstance(line, Rule):
+    if isinstance(line, HorizontalLine):
         return {**style, "linewidth": 0.8}
     return {**style, "linewidth": 0.6, "alpha": 0.35} if line.faint else {**style, "linewidth": 1.6}
 
@@ -123,7 +123,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 def _draw_series(axes: Axes, panel: Panel, series: Series, bases: dict[float, float]) -> None:
     if isinstance(series, LineSeries):
         axes.plot(series.x, series.y, **_line_style(series))
-    elif isinstance(series, Rule):
+    elif isinstance(series, HorizontalLine):
         axes.axhline(series.y, **_line_style(series))
     else:
         base = [bases.get(x, 0.0) for x in series.x]

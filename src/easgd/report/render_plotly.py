@@ -38,7 +38,7 @@ def line_plot(panel: Panel) -> Plot:
     traces = [_trace(line) for line in panel.series if isinstance(line, LineSeries)]
     # A method that has measured nothing must not appear in the box under the pointer.
     drawn = [trace for trace in traces if any(y is not None for y in trace["y"]) or "hoverinfo" in trace]
-    return _plot(panel, panel.name, panel.heading, drawn, type=panel.y.scale, **panel.y.limits)
+    return _plot(panel, panel.name, panel.y.label, drawn, type=panel.y.scale, **panel.y.limits)
 
 
 def level_plot(panels: Sequence[Panel]) -> Plot:

@@ -18,7 +18,7 @@ from easgd.experiments.paper.scales import Scale
 from easgd.methods import METHODS
 from easgd.report import tables
 from easgd.report.data import Line, ReportData
-from easgd.report.figure import Axis, BarSeries, FigureSpec, LineSeries, Panel, Row, Rule
+from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow
 from easgd.report.figures import curve_panel, curves, rows_of, times_to_levels
 from easgd.report.levels import speedup, time_to
 from easgd.report.render_matplotlib import write_figure
@@ -93,7 +93,9 @@ def in_rows(figure: PaperFigure, by: Sequence[str]) -> list[Path]:
     # A method alone may have been watched much longer: the axis ends with the parallel ones, the CSV has all.
     ends = [float(line.mean["time"][-1]) for line in model.lines if not line.choice.sequential]
     last = 1.05 * max(ends, default=math.inf) / model.seconds
-    return figure.write(replace(spec, rows=[Row([_cut(panel, last) for panel in row.panels]) for row in spec.rows]))
+    return figure.write(
+        replace(spec, rows=[PanelRow([_cut(panel, last) for panel in row.panels]) for row in spec.rows])
+    )
 
 
 def _cut(panel: Panel, last: float) -> Panel:
@@ -169,12 +171,12 @@ def speed(figure: PaperFigure) -> list[Path]:
     model = figure.model
     errors = curve_panel(model, model.lines, "test_error", "linear")
     means = [series for series in errors.series if isinstance(series, LineSeries) and not series.faint]
-    levels = [Rule(100 * level, Look("0.6", ())) for level in model.levels]
+    levels = [HorizontalLine(100 * level, Look("0.6", ())) for level in model.levels]
     y = Axis("test error of the center [%]", limits={"linear": (0, None)})
     left = replace(errors, series=[*means, *levels], y=y, legend="inside")
     right = speedup_panel(model, beside_paper=figure.scale.data == "cifar10")
     figure.tables.append(tables.times(model))
-    return figure.write(FigureSpec([Row([left, right])], size=(10.5, 4.0)))
+    return figure.write(FigureSpec([PanelRow([left, right])], size=(10.5, 4.0)))
 
 
 def speedup_panel(model: ReportData, beside_paper: bool) -> Panel:

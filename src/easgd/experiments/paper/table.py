@@ -14,8 +14,8 @@ import torch
 from easgd.engines.simulate import simulate
 from easgd.experiments.paper.scales import Scale
 from easgd.methods import EASGD, SGD, Downpour, Method
-from easgd.report import figure, style
-from easgd.report.figure import Axis, BarSeries, FigureSpec, Panel
+from easgd.report import style
+from easgd.report.figure import Axis, BarSeries, FigureSpec, Panel, PanelRow
 from easgd.report.render_matplotlib import write_figure
 from easgd.report.table import Table, cell, write_rows
 from easgd.training.run import Run
@@ -96,7 +96,7 @@ def _figure(groups: dict[str, list[Row]]) -> FigureSpec:
     ]
     widths = [len(group) + 1 for group in groups.values()]
     panels = [_panel(experiment, group) for experiment, group in groups.items()]
-    row = figure.Row(panels, keys=[*parts, *sources], legend_columns=5, width_ratios=widths)
+    row = PanelRow(panels, keys=[*parts, *sources], legend_columns=5, width_ratios=widths)
     return FigureSpec([row], size=(12.0, 4.6))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from easgd.experiments.paper.drawing import PaperFigure
 from easgd.report.data import ReportData
-from easgd.report.figure import Axis, BarSeries, FigureSpec, LineSeries, Panel, Row, Rule, Series
+from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
 from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table
 from easgd.training.config import Config
@@ -38,7 +38,7 @@ def against_bytes(figure: PaperFigure) -> list[Path]:
     traffics = [RunTraffic(run, _look(run.config, place)) for place, run in enumerate(sorted(runs, key=_order))]
     panels = [_errors(figure.model, traffics), _relative(traffics)]
     figure.tables.append(_table(traffics))
-    return figure.write(FigureSpec([Row(panels, legend_columns=3, width_ratios=(3, 2))], size=(10.5, 5.6)))
+    return figure.write(FigureSpec([PanelRow(panels, legend_columns=3, width_ratios=(3, 2))], size=(10.5, 5.6)))
 
 
 def _order(run: Run) -> tuple[str, int, int, bool]:
@@ -65,7 +65,7 @@ def _errors(model: ReportData, traffics: list[RunTraffic]) -> Panel:
             every, error = DDP * traffics[0].parameters * curves["steps"], 100 * curves["test_error"]
             label = f"{line.label}, if every gradient were sent (DDP)"
             series.append(LineSeries(every[1:], error[1:], label, Look("0.3", ())))
-            series.append(Rule(float(error.min()), Look("0.3", DASHES[1]), f"{line.label}: its best"))
+            series.append(HorizontalLine(float(error.min()), Look("0.3", DASHES[1]), f"{line.label}: its best"))
     x = Axis("bytes exchanged by all workers, both ways", "log")
     return Panel("errors", x, Axis("test error of the center [%]"), series)
 
