@@ -210,3 +210,12 @@ def test_help_loads_nothing_heavy_and_has_an_example(command, capsys):
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert f"example: easgd {command}" in out
     assert out.endswith("[]\n")
+
+
+def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path):
+    from easgd.report.table import write_rows
+
+    path = write_rows(
+        tmp_path / "t.csv", ["=name", "value"], [["=1+2", -1.5], ["@x", -3], ["-0.5", "+a"], ["–", "a=b"]]
+    )
+    assert path.read_text() == "'=name,value\n'=1+2,-1.5\n'@x,-3\n-0.5,'+a\n–,a=b\n"

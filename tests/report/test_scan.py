@@ -5,14 +5,14 @@ import random
 import pytest
 
 from easgd.records import Event, Step, breakdown
-from easgd.report.scan import Scan, Series
+from easgd.report.scan import BinnedMean, Scan
 from folders import steps
 
 
 def test_bins_keep_the_mean_while_time_outgrows_them():
     rng = random.Random(0)
     points = [(rng.random() * 4**i, rng.random()) for i in range(8) for _ in range(50)]
-    series = Series(size=10)
+    series = BinnedMean(size=10)
     for time, value in points:
         series.add(time, value)
     times, means = series.points()
@@ -25,7 +25,7 @@ def test_bins_keep_the_mean_while_time_outgrows_them():
 
 
 def test_what_is_not_finite_is_left_out():
-    series = Series()
+    series = BinnedMean()
     for value in (float("nan"), float("inf"), 2.0):
         series.add(1.0, value)
     assert series.points()[1] == [2.0]

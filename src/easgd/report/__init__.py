@@ -1,1 +1,1 @@
-"""Records into figures, tables and a page."""
+"""`easgd report`: run folders → `data` → `figures` and `tables` → the page, PNG, PDF and CSV."""

@@ -1,4 +1,4 @@
-"""Everything a report shows, worked out once: methods, lines, levels, units. Pages, figures and tables only draw it."""
+"""What a report shows, computed once: methods, curves, levels, units. Page, figures and tables only draw it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from easgd.errors import refuse
+from easgd.files import read_json
 from easgd.report.entry import COMPARISON, ReportRun, load, methods
 from easgd.report.levels import Speedup, automatic_levels, comparators, speedup, time_to
 from easgd.report.style import Look, looks
-from easgd.training.folder import read_json
 from easgd.training.run import Curve
 from easgd.training.select import Choice
 from easgd.training.sweep import check_levels
@@ -36,14 +36,11 @@ class Line:
 
     @property
     def label(self) -> str:
-        """The method's name."""
         return self.choice.label
 
 
 @dataclass
 class ReportData:
-    """What there is to report."""
-
     entries: list[ReportRun]
     lines: list[Line]
     levels: list[float]
@@ -58,12 +55,10 @@ class ReportData:
 
     @property
     def choices(self) -> list[Choice[ReportRun]]:
-        """The methods."""
         return [line.choice for line in self.lines]
 
     @property
     def axis(self) -> str:
-        """The label of a time axis."""
         return f"{self.clock} [{self.unit}]"
 
     def show_time(self, seconds: float) -> str:
@@ -80,7 +75,7 @@ def build(
     baseline: str | None = None,
     every: bool = False,
 ) -> ReportData:
-    """Read the runs and work out what the report shows; a comparison brings its own levels and baseline."""
+    """Read the runs at and below the paths; a comparison brings its own levels and baseline."""
     if not paths:
         raise refuse("runs", "none", "a report needs at least one", "give the folder of a run")
     plan = (read_json(paths[0] / COMPARISON) or {}) if len(paths) == 1 else {}
@@ -104,13 +99,11 @@ def build(
 
 
 def clock(entries: Sequence[ReportRun]) -> str:
-    """Name the time axis."""
     kinds = {entry.virtual for entry in entries} - {None}
     return "time" if len(kinds) != 1 else "virtual time" if True in kinds else "wallclock"
 
 
 def warnings(entries: Sequence[ReportRun], chosen: Sequence[Choice[ReportRun]]) -> list[str]:
-    """Say what a reader must know before comparing."""
     result = []
     if {True, False} <= {entry.virtual for entry in entries}:
         result.append("Virtual and wallclock times stand side by side here: compare their errors, not their times.")
@@ -127,7 +120,6 @@ def warnings(entries: Sequence[ReportRun], chosen: Sequence[Choice[ReportRun]]) 
 
 
 def joint(runs: Sequence[ReportRun]) -> list[ReportRun]:
-    """Return the runs that came far enough to be averaged."""
     ends = [float(run.curves["time"][-1]) if len(run.curves["time"]) else 0.0 for run in runs]
     return [run for run, end in zip(runs, ends, strict=True) if end > 0 and end >= JOINT * max(ends)]
 
@@ -140,12 +132,11 @@ def joined(choice: Choice[ReportRun]) -> tuple[dict[str, Curve], list[dict[str, 
     end = min(float(run.curves["time"][-1]) for run in runs)
     time = runs[0].curves["time"]
     time = time[time <= end]
-    mean = {name: np.mean([_at(run, name, time) for run in runs], axis=0) for name in (*PANELS, "bytes")}
+    mean = {
+        name: np.mean([np.interp(time, run.curves["time"], run.curves[name]) for run in runs], axis=0)
+        for name in (*PANELS, "bytes")
+    }
     return {"time": time, **mean}, [run.curves for run in choice.runs]
-
-
-def _at(run: ReportRun, name: str, time: Curve) -> Curve:
-    return np.interp(time, run.curves["time"], run.curves[name])
 
 
 def headline(model: ReportData) -> str:
@@ -165,7 +156,6 @@ def headline(model: ReportData) -> str:
 
 
 def _race(model: ReportData, level: float, gain: Speedup, winner: Choice[ReportRun]) -> str:
-    """Say how much sooner the fastest method reached a level."""
     own = time_to(winner, level)
     unit = f"{'virtual ' if model.clock == 'virtual time' else ''}{WORDS[model.unit]}"
     reached, theirs = f"reaches {100 * level:.3g} % test error", model.show_time(own * gain.factor)

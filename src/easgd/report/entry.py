@@ -1,8 +1,9 @@
-"""One run as the report sees it: everything its folder still tells, and a note on everything that is missing."""
+"""The runs of a report: what their folders hold, and a note on everything that is missing or broken."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from easgd.errors import SettingError, refuse
+from easgd.files import read_json, read_json_lines
 from easgd.records import read_records
 from easgd.report.scan import Scan
 from easgd.training.config import FIELDS, NAMES, Config
-from easgd.training.folder import RunFolder, read_json, read_lines
+from easgd.training.folder import RunFolder
 from easgd.training.run import COLUMNS, Curve, curves_of
 from easgd.training.select import Choice, choose
 
@@ -24,20 +26,19 @@ COMPARISON = "compare.json"
 
 
 class ReportRun:
-    """A run folder, read with patience."""
+    """A run folder that may be unfinished or damaged; `notes` says what could not be read."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.folder, self.name = RunFolder(path), name
         self.notes: list[str] = []
         self.settings: Config | None = self._settings()
-        self.environment = self._small("environment.json")
-        self.status = self._small("status.json")
+        self.environment = self._read("environment.json")
+        self.status = self._read("status.json")
         self.curves: dict[str, Curve] = self._curves()
 
     @property
     def config(self) -> Config:
-        """The settings of a run that has them."""
-        assert self.settings is not None
+        assert self.settings is not None, "only runs with settings are asked for them"
         return self.settings
 
     @property
@@ -47,7 +48,7 @@ class ReportRun:
 
     @property
     def state(self) -> str:
-        """Finished, interrupted, failed, running; a killed run still says "running"."""
+        """ "finished", "interrupted", "failed" or "running"; a killed run still says "running"."""
         return str(self.status.get("state", "unknown"))
 
     @property
@@ -57,23 +58,21 @@ class ReportRun:
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end."""
         return self.state == "finished"
 
     @property
     def virtual(self) -> bool | None:
-        """Whether its time is virtual; None if nobody knows."""
+        """Whether its time is virtual; None where the settings are lost."""
         return None if self.settings is None else self.settings.engine == "simulate"
 
     @cached_property
     def scan(self) -> Scan:
-        """What its records say; read when first asked for."""
         found = Scan(read_records(self.folder.path))
         if not found.steps:
             self.notes.append("no records of steps: no time breakdown, distance or staleness")
         return found
 
-    def _small(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str) -> dict[str, Any]:
         data = read_json(self.folder.path / name)
         if data is None:
             self.notes.append(f"{name} is {'broken' if (self.folder.path / name).exists() else 'missing'}")
@@ -98,7 +97,7 @@ class ReportRun:
         if not path.exists():
             self.notes.append("evaluations.jsonl is missing: no curves")
             return curves_of([])
-        rows = [row for row in read_lines(path) if _is_evaluation(row)]
+        rows = [row for row in read_json_lines(path) if _is_evaluation(row)]
         with open(path, "rb") as file:
             lines = sum(1 for line in file if line.strip())
         if lines > len(rows):
@@ -136,20 +135,9 @@ def planned(path: Path) -> list[Path]:
 
 def load(paths: Sequence[Path]) -> list[ReportRun]:
     """Read every run at and below the paths; runs are named by what tells their folders apart."""
-    folders = find(paths)
-    resolved = [folder.resolve() for folder in folders]
-    unique = list(dict.fromkeys(resolved))
-    common = Path(*_common([folder.parts[:-1] for folder in unique]))
-    return [ReportRun(folder, str(folder.relative_to(common))) for folder in unique]
-
-
-def _common(parts: Sequence[tuple[str, ...]]) -> list[str]:
-    shared = []
-    for column in zip(*parts, strict=False):
-        if len(set(column)) > 1:
-            break
-        shared.append(column[0])
-    return shared
+    folders = list(dict.fromkeys(folder.resolve() for folder in find(paths)))
+    common = os.path.commonpath([folder.parent for folder in folders])
+    return [ReportRun(folder, str(folder.relative_to(common))) for folder in folders]
 
 
 def methods(entries: Sequence[ReportRun], every: bool = False) -> list[Choice[ReportRun]]:

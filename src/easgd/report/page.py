@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from easgd.report.data import PANELS, Line, ReportData, headline
-from easgd.report.plots import Plot, make_plots
+from easgd.report.render_plotly import Plot, make_plots
 from easgd.report.table import Table
 
 POLICY = (
@@ -24,7 +24,6 @@ WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "sett
 
 
 def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") -> str:
-    """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
     plots = make_plots(model, scale)

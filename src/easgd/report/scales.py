@@ -1,4 +1,4 @@
-"""Where an axis begins and ends, and whether it is logarithmic: the same choice for page and paper."""
+"""Limits and ticks of the vertical axes, and whether they are logarithmic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ WIDE = 20.0
 
 
 def check_scale(scale: str) -> str:
-    """Return the name of a scale, or refuse it."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     return scale
@@ -46,7 +45,7 @@ def is_log(lines: Sequence[Line], scale: str = "auto") -> bool:
 
 
 def limits(lines: Sequence[Line], name: str, log: bool) -> tuple[float, float] | None:
-    """Return the ends of the axis, with a margin."""
+    """Return the ends of the axis, with a margin; None where there is nothing to show."""
     found = bounds(lines, name)
     if found is None:
         return None

@@ -11,7 +11,7 @@ from easgd.records import Breakdown, Event, Record, Step, Totals
 SHOWN_EVENTS = 200
 
 
-class Series:
+class BinnedMean:
     """The mean of a quantity over time, in at most `size` bins; the bins double when time outgrows them."""
 
     def __init__(self, size: int = 200) -> None:
@@ -19,7 +19,7 @@ class Series:
         self._bins: dict[int, tuple[int, float]] = {}
 
     def add(self, time: float, value: float) -> None:
-        """Count one value; what is not finite or lies before the start is left out."""
+        """Add a value; what is not finite or lies before the start is left out."""
         if not (math.isfinite(value) and 0 <= time < math.inf):
             return
         self.width = self.width or max(time, 1e-9) / self.size
@@ -46,11 +46,10 @@ class Series:
 
 
 class Scan:
-    """What the records of one run say."""
+    """Sums over the records of one run; `distance` and `staleness` are means over time."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.distance, self.staleness = Series(), Series()
-        self.workers: dict[int, Totals] = {}
+        self.distance, self.staleness = BinnedMean(), BinnedMean()
         self.bytes = self.exchanges = 0
         self.counts: Counter[str] = Counter()
         self.nodes: dict[str, set[int]] = {}
@@ -69,7 +68,6 @@ class Scan:
 
     def _step(self, step: Step) -> None:
         self._all.add(step)
-        self.workers.setdefault(step.worker, Totals()).add(step)
         self.bytes += step.bytes
         if step.staleness is not None:
             self.exchanges += 1

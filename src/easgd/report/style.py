@@ -26,13 +26,16 @@ class Look:
 
     @property
     def plotly(self) -> str:
-        """The dash in plotly's words."""
         return ",".join(f"{length}px" for length in self.dash) if self.dash else "solid"
 
     @property
     def matplotlib(self) -> str | tuple[float, tuple[float, ...]]:
-        """The dash in matplotlib's: multiples of the line's width."""
+        """The dash in multiples of the line's width, as matplotlib counts."""
         return (0.0, tuple(length / 2.5 for length in self.dash)) if self.dash else "-"
+
+
+def look_at(place: int) -> Look:
+    return Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)])
 
 
 def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
@@ -42,7 +45,7 @@ def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     one of its settings (τ, p, …), in lighter shades when the dashes are used up.
     """
     if len(choices) <= len(COLOURS):
-        return [Look(COLOURS[i], DASHES[i % len(DASHES)]) for i in range(len(choices))]
+        return [look_at(place) for place in range(len(choices))]
     names: dict[str, int] = {}
     seen: dict[str, int] = {}
     result = []

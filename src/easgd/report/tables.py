@@ -1,4 +1,4 @@
-"""What the report's tables say."""
+"""The report's tables. Each function makes one, or None where the runs have nothing to say."""
 
 from __future__ import annotations
 
@@ -16,24 +16,17 @@ from easgd.training.select import Choice
 
 PER_STEPS = 400
 """The paper gives seconds per 400 batches (CIFAR)."""
+HEAD = [("method", "method"), ("workers", "p"), ("period", "τ"), ("lr", "η")]
+
+
+def _head(choice: Choice[ReportRun]) -> list[Cell]:
+    """The cells under HEAD."""
+    period = None if choice.sequential else _setting(choice, "period")
+    return [cell(choice.label), cell(_setting(choice, "workers")), cell(period), cell(choice.lr, "g")]
 
 
 def _setting(choice: Choice[ReportRun], name: str) -> Any:
     return getattr(choice.config, name) if choice.config is not None else None
-
-
-def _head(choice: Choice[ReportRun]) -> list[Cell]:
-    """The cells every table of methods begins with."""
-    period = None if choice.sequential else _setting(choice, "period")
-    return [
-        (choice.label, choice.label),
-        cell(_setting(choice, "workers")),
-        cell(period),
-        cell(choice.lr, "g"),
-    ]
-
-
-HEAD = [("method", "method"), ("workers", "p"), ("period", "τ"), ("lr", "η")]
 
 
 def best(model: ReportData) -> Table:
@@ -48,11 +41,11 @@ def best(model: ReportData) -> Table:
         at = max(reached(entry, entry.best) for entry in choice.counted)
         lowest = min(entry.best for entry in choice.counted)
         final = [float(e.curves["test_error"][-1]) for e in choice.counted if len(e.curves["test_error"])]
-        states = ", ".join(sorted({entry.state for entry in choice.runs}))
         rows.append(
             [
                 *_head(choice), cell(len(choice.counted)), percent(choice.score), *([percent(lowest)] * several),
-                (at, model.show_time(at)), percent(sum(final) / len(final) if final else math.nan), (states, states),
+                (at, model.show_time(at)), percent(sum(final) / len(final) if final else math.nan),
+                cell(", ".join(sorted({entry.state for entry in choice.runs}))),
             ]
         )  # fmt: skip
     note = (
@@ -71,21 +64,19 @@ def times(model: ReportData) -> Table:
     rows: list[list[Cell]] = []
     lines: list[list[Any]] = []
     for choice in model.choices:
-        head = _head(choice)
+        head, seeds = _head(choice), len(choice.counted)
         row = head[:1]
         for level in model.levels:
             time, gain = time_to(choice, level), speedup(choice, level, model.against)
             hits = sum(math.isfinite(reached(entry, level)) for entry in choice.counted)
-            some = f" ({hits} of {len(choice.counted)})" if 0 < hits < len(choice.counted) else ""
+            some = f" ({hits} of {seeds})" if 0 < hits < seeds else ""
             row.append((time, ("never reached" if math.isinf(time) else model.show_time(time)) + some))
             row.append((gain.factor if gain else None, str(gain) if gain else "–"))
             numbers = (gain.factor, int(gain.bound), gain.against) if gain else (None, None, None)
-            lines.append([*(value for value, _ in head), level, time, hits, len(choice.counted), *numbers])
+            lines.append([*(value for value, _ in head), level, time, hits, seeds, *numbers])
         rows.append(row)
-    names = [
-        *(name for name, _ in HEAD),
-        *["level", "seconds", "seeds_reached", "seeds", "speedup", "lower_bound", "against"],
-    ]
+    names = [name for name, _ in HEAD]
+    names += ["level", "seconds", "seeds_reached", "seeds", "speedup", "lower_bound", "against"]
     return Table("time-to-error", "Time to a test error", columns, rows, _against(model), (names, lines))
 
 
@@ -102,13 +93,12 @@ def _against(model: ReportData) -> str:
 
 def rates(model: ReportData) -> Table | None:
     """Best error of every learning rate that was tried."""
-    tried = [(c, lr, score) for c in model.choices for lr, score in c.tried.items()]
     if all(len(choice.tried) < 2 for choice in model.choices):
         return None
     rows: list[list[Cell]] = [
-        [(c.label, c.label), cell(lr, "g"), percent(score), (int(lr == c.lr), "chosen" if lr == c.lr else "")]
-        for c, lr, score in tried
-    ]
+        [cell(c.label), cell(lr, "g"), percent(score), (int(lr == c.lr), "chosen" if lr == c.lr else "")]
+        for c in model.choices for lr, score in c.tried.items()
+    ]  # fmt: skip
     columns = [("method", "method"), ("lr", "η"), ("best_error", "best error"), ("chosen", "")]
     return Table("learning-rates", "Learning rates tried", columns, rows)
 
@@ -117,20 +107,14 @@ def breakdowns(model: ReportData) -> Table | None:
     """Where the time went, in the paper's form."""
     rows = []
     for choice in model.choices:
-        for entry in choice.runs[:1]:
-            split = entry.scan.breakdown
-            if not split.steps:
-                continue
-            whole = split.compute + split.data + split.communication
-            per = PER_STEPS / split.steps
-            form = "/".join(f"{part * per:.3g}" for part in (split.compute, split.data, split.communication))
-            rows.append(
-                [
-                    *_head(choice), cell(split.steps), cell(split.compute, ".4g"), cell(split.data, ".4g"),
-                    cell(split.communication, ".4g"), cell(split.waiting, ".4g"), (form, form),
-                    percent(split.communication / whole if whole else math.nan),
-                ]
-            )  # fmt: skip
+        split = choice.runs[0].scan.breakdown
+        if not split.steps:
+            continue
+        parts = split.compute, split.data, split.communication
+        share = split.communication / sum(parts) if sum(parts) else math.nan
+        seconds = [cell(part, ".4g") for part in (*parts, split.waiting)]
+        form = "/".join(f"{part * PER_STEPS / split.steps:.3g}" for part in parts)
+        rows.append([*_head(choice), cell(split.steps), *seconds, cell(form), percent(share)])
     columns = [
         *HEAD, ("steps", "steps"), ("compute", "compute [s]"), ("data", "data [s]"),
         ("communication", "comm. [s]"), ("waiting", "waiting [s]"),
@@ -169,9 +153,7 @@ def traffic(model: ReportData) -> Table | None:
 def events(model: ReportData) -> Table | None:
     """Deaths, joins, refused exchanges: everything the workers recorded that is not a step."""
     rows: list[list[Cell]] = [
-        [
-            cell(entry.name), cell(event.event), cell(event.time, ".2f"), cell(event.worker), cell(event.detail),
-        ]
+        [cell(entry.name), cell(event.event), cell(event.time, ".2f"), cell(event.worker), cell(event.detail)]
         for entry in model.entries for event in entry.scan.events
     ]  # fmt: skip
     kinds: Counter[str] = sum((entry.scan.counts for entry in model.entries), Counter())
@@ -196,15 +178,13 @@ def runs(model: ReportData) -> Table:
     rows = []
     for entry in model.entries:
         time = entry.curves["time"]
-        reason = str(entry.status.get("reason") or "")
-        notes = "; ".join([*([reason] if reason else []), *entry.notes])
+        notes = "; ".join(filter(None, [str(entry.status.get("reason") or ""), *entry.notes]))
         lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else (None, None)
         last = float(time[-1]) if len(time) else math.nan
         rows.append(
             [
-                (entry.name, entry.name), (entry.label, entry.label), cell(lr, "g"), cell(seed),
-                (entry.state, entry.state), cell(len(time)), (last, "–" if math.isnan(last) else model.show_time(last)),
-                percent(entry.best), (notes, notes),
+                cell(entry.name), cell(entry.label), cell(lr, "g"), cell(seed), cell(entry.state), cell(len(time)),
+                (last, "–" if math.isnan(last) else model.show_time(last)), percent(entry.best), cell(notes),
             ]
         )  # fmt: skip
     columns = [
@@ -216,27 +196,25 @@ def runs(model: ReportData) -> Table:
 
 
 def settings(model: ReportData) -> Table:
-    """The settings: one row each, a column per method; what is the same everywhere is written once."""
+    """One row per setting, a column per method; what is the same everywhere is written once."""
     known = [choice for choice in model.choices if choice.config is not None]
     rows = []
     for name in FIELDS:
-        values = ["" if (v := _setting(choice, name)) is None else f"{v:g}" if isinstance(v, float) else str(v)
-                  for choice in known]  # fmt: skip
-        if not any(values):
-            continue
-        same = len(set(values)) == 1
-        rows.append([(name, name), *((v, "″" if same and i else v) for i, v in enumerate(values))])
+        found = [_setting(choice, name) for choice in known]
+        values = ["" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in found]
+        if any(values):
+            same = len(set(values)) == 1
+            rows.append([cell(name), *((v, "″" if same and i else v) for i, v in enumerate(values))])
     return Table("settings", "Settings", [("setting", "setting"), *((c.label, c.label) for c in known)], rows)
 
 
 def environments(model: ReportData) -> Table | None:
     """The machines and versions, one row per kind."""
     names = ("easgd", "torch", "python", "platform", "cpus", "git")
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for entry in model.entries:
-        if entry.environment:
-            kinds.setdefault(tuple(str(entry.environment.get(name, "–")) for name in names), []).append(entry.name)
-    rows: list[list[Cell]] = [[*((v, v) for v in kind), (len(of), str(len(of)))] for kind, of in kinds.items()]
+    kinds = Counter(
+        tuple(str(entry.environment.get(name, "–")) for name in names) for entry in model.entries if entry.environment
+    )
+    rows: list[list[Cell]] = [[*map(cell, kind), cell(count)] for kind, count in kinds.items()]
     return Table("environment", "Environment", [*((n, n) for n in names), ("runs", "runs")], rows) if rows else None
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from easgd.errors import refuse
 from easgd.report.data import ReportData, build
-from easgd.report.figures import write_figures
+from easgd.report.figures import curves, times_to_levels
+from easgd.report.levels import time_to
 from easgd.report.page import make_page
+from easgd.report.render_matplotlib import write_figure
 from easgd.report.scales import check_scale
 from easgd.report.table import write_rows
 from easgd.report.tables import make_all
@@ -43,7 +46,6 @@ def write_report(
 
 
 def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
-    """Write a report that has been worked out."""
     tables = make_all(model)
     page = make_page(model, tables, scale)
     try:
@@ -52,14 +54,17 @@ def write_model(model: ReportData, out: Path, scale: str = "auto") -> Path:
         for table in tables.values():
             table.write(out)
         write_curves(model, out)
-        write_figures(model, out, scale)
+        if any(len(line.mean["time"]) for line in model.lines):
+            write_figure(curves(model, scale), out / "curves")
+        if any(math.isfinite(time_to(choice, level)) for choice in model.choices for level in model.levels):
+            write_figure(times_to_levels(model), out / "time-to-error")
     except OSError as error:
         raise refuse("out", out, f"cannot be written ({error.strerror})", "choose another folder with --out") from error
     return out / "index.html"
 
 
 def write_curves(model: ReportData, folder: Path, name: str = "curves") -> Path:
-    """Write every point of every run."""
+    """Write every point of every run as CSV."""
     rows: list[list[object]] = []
     for entry in model.entries:
         lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else ("", "")

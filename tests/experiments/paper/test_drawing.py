@@ -55,9 +55,9 @@ def model(tmp_path):
     return build([tmp_path / "runs"], [0.3, 0.1])
 
 
-def sketch_of(model, out, scale=SMOKE):
+def figure_of(model, out, scale=SMOKE):
     out.mkdir()
-    return drawing.Sketch("name", "Title", scale, model, out, [])
+    return drawing.PaperFigure("name", "Title", scale, model, out)
 
 
 def test_rows_have_one_look_per_method(model, tmp_path):
@@ -68,7 +68,7 @@ def test_rows_have_one_look_per_method(model, tmp_path):
     assert sorted(line.label for line in rows["p = 16"]) == ["DOWNPOUR", "EAMSGD", "MSGD"]
     looks = {(line.label, line.look) for row in rows.values() for line in row}
     assert len(looks) == 3
-    paths = drawing.in_rows(sketch_of(model, tmp_path / "out"), ("workers",))
+    paths = drawing.in_rows(figure_of(model, tmp_path / "out"), ("workers",))
     archive.check_figures(paths)
     assert [path.name for path in paths] == ["name.png", "name.pdf", "name.csv"]
 
@@ -81,36 +81,26 @@ def test_no_two_methods_of_a_figure_share_a_colour(name):
 
 
 def test_the_headline_draws_the_speed_ups_and_marks_the_papers_number(model, tmp_path):
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    drawing._speedup_bars(axes, model, beside_paper=True)
-    heights = sorted(bar.get_height() for bar in axes.patches if math.isfinite(bar.get_height()))
+    bars = drawing.speedup_panel(model, beside_paper=True).series
+    heights = sorted(y for bar in bars for y in bar.y if math.isfinite(y))
     # To 30 %: 2 s against 1 and 1 s; to 10 %: 3 s against 2 and 1 s; and the paper's 11.1, hatched.
     assert heights == pytest.approx([1.5, 2.0, 2.0, 3.0, 11.1])
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["to 30 %", "to 10 %", "paper: to 21%"]
-    assert [bar.get_height() for bar in axes.patches if bar.get_hatch()] == [11.1]
-    archive.check_figures(drawing.speed(sketch_of(model, tmp_path / "out")))
+    assert [bar.label for bar in bars] == ["to 30 %", "to 10 %", "paper: to 21%"]
+    assert [bar.y for bar in bars if bar.hatched] == [[11.1]]
+    archive.check_figures(drawing.speed(figure_of(model, tmp_path / "out")))
 
 
 def test_the_papers_number_is_not_drawn_beside_another_problem(model):
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    drawing._speedup_bars(axes, model, beside_paper=False)
-    assert not any("paper" in text.get_text() for text in (*axes.get_legend().get_texts(), *axes.texts))
+    bars = drawing.speedup_panel(model, beside_paper=False).series
+    assert not any("paper" in text for bar in bars for text in (bar.label, *bar.texts))
 
 
 def test_a_level_that_only_the_parallel_method_was_watched_for_has_no_ratio(tmp_path):
-    from matplotlib.figure import Figure
-
     write_run(tmp_path / "msgd", (0.9, 0.5), method="msgd")
     write_run(tmp_path / "four", (0.9, 0.5, 0.1), method="eamsgd", workers=4)
     write_run(tmp_path / "many", (0.9, 0.5, 0.5), method="eamsgd", workers=16)
-    axes = Figure().subplots()
-    drawing._speedup_bars(axes, build([tmp_path], [0.1]), beside_paper=False)
-    assert [text.get_text() for text in axes.texts] == ["no ratio", "not reached"]
+    (bars,) = drawing.speedup_panel(build([tmp_path], [0.1]), beside_paper=False).series
+    assert bars.texts == ["no ratio", "not reached"]
 
 
 def test_zoom_shows_the_second_half_up_to_twice_the_best():
@@ -127,9 +117,9 @@ def test_bytes_are_counted_per_parameter_and_gradient(tmp_path):
     for name, more in {"msgd": {"method": "msgd"}, "int8": {"method": "eamsgd", "compression": "int8"}}.items():
         folder = write_run(tmp_path / "runs" / name, (0.9, 0.5, 0.3, 0.1), **more)
         save_file({"x": torch.zeros(4)}, folder / "model.safetensors")
-    sketch = sketch_of(build([tmp_path / "runs"], [0.3, 0.1]), tmp_path / "out")
-    archive.check_figures(traffic.against_bytes(sketch))
-    (row,) = sketch.tables[0].rows
+    figure = figure_of(build([tmp_path / "runs"], [0.3, 0.1]), tmp_path / "out")
+    archive.check_figures(traffic.against_bytes(figure))
+    (row,) = figure.tables[0].rows
     assert [value for value, _ in row] == ["EAMSGD p=4 τ=10 int8", 3, 3, 0.25, 32.0, 0.1]
 
 
@@ -180,7 +170,7 @@ def test_what_is_kept_beside_a_figure(model, tmp_path):
     assert facts["command"] == "easgd paper headline --scale smoke"
     assert facts["seeds"] == [0]
     assert facts["runs"]["msgd"] == {"state": "finished", "revision": None}
-    assert [row[0][0] for row in archive.told(runs).rows] == ["down", "four", "many", "msgd"]
+    assert [row[0][0] for row in archive.runs_table(runs).rows] == ["down", "four", "many", "msgd"]
     # The copy is still a folder of runs.
     assert len(build([folder]).entries) == 4
 

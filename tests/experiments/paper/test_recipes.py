@@ -10,8 +10,9 @@ import pytest
 from easgd.cli import main
 from easgd.experiments.paper import estimate
 from easgd.experiments.paper.make import sweep_of
+from easgd.experiments.paper.rates import CIFAR
 from easgd.experiments.paper.recipes import RECIPES
-from easgd.experiments.paper.scales import CIFAR_GRID, SCALES
+from easgd.experiments.paper.scales import SCALES
 from easgd.training.config import Config
 
 
@@ -55,8 +56,13 @@ def test_the_headlines_runs_are_runs_of_figure_3_and_of_the_speed_up():
 
 def test_laptop_takes_one_rate_of_the_papers_and_the_papers_network():
     for config in configs("fig3", "laptop"):
-        assert config.lr == (0.005 if config.method == "eamsgd" else max(CIFAR_GRID[config.method]))
+        assert config.lr == (0.005 if config.method == "eamsgd" else max(CIFAR["paper"][config.method]))
         assert (config.data, config.network, config.batch) == ("cifar10", "cifar", 128)
+
+
+def test_smoke_takes_the_rates_of_digits():
+    for config in configs("fig2", "smoke"):
+        assert config.lr == Config(method=config.method, data="digits", steps=1).resolved().lr
 
 
 def test_imagenet_rates_are_the_papers():

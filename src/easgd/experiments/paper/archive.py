@@ -1,4 +1,4 @@
-"""What is left beside a figure, so that its folder can be committed: where it came from, and its runs."""
+"""What is written beside a figure, so that its folder can be committed: where it came from, and its runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 from easgd.errors import SettingError
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
+from easgd.files import read_json, write_json
 from easgd.methods import METHODS
 from easgd.records import Step
 from easgd.report.table import Table, write_rows
-from easgd.training.folder import git_revision, read_json, write_json
+from easgd.training.folder import git_revision
 from easgd.training.run import Run
 
 KEPT = ("config.json", "status.json", "evaluations.jsonl")
@@ -48,7 +49,7 @@ def keep_runs(runs: Sequence[Run], out: Path) -> Path:
 
 
 def workers_of(run: Run) -> list[list[float]]:
-    """What became of the workers between two evaluations: their own loss, their distance to x̃ and their staleness."""
+    """Means between two evaluations: the workers' loss, distance to x̃ and staleness."""
     ends = [float(row["time"]) for row in run.evaluations]
     sums = {end: [[0.0, 0] for _ in WORKERS[1:]] for end in ends}
     for record in run.records():
@@ -61,7 +62,6 @@ def workers_of(run: Run) -> list[list[float]]:
 
 
 def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Path]) -> dict[str, Any]:
-    """Where a figure came from."""
     return {
         "recipe": recipe.name,
         "place": recipe.place,
@@ -72,20 +72,19 @@ def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Pat
         "data": sorted({run.config.data for run in runs}),
         "seeds": sorted({run.config.seed for run in runs}),
         "init_seeds": sorted({run.config.init_seed for run in runs}),
-        "runs": {run.path.name: {"state": run.status.get("state"), "revision": revision_of(run)} for run in runs},
+        "runs": {run.path.name: {"state": run.status.get("state"), "revision": _revision(run)} for run in runs},
         "real_hours": round(sum(float(run.status.get("seconds") or 0.0) for run in runs) / 3600, 4),
         "paper_says": recipe.paper_says,
         "files": [path.name for path in paths],
     }
 
 
-def revision_of(run: Run) -> str | None:
-    """The revision of the code that a run was begun with."""
+def _revision(run: Run) -> str | None:
     return (read_json(run.path / "environment.json") or {}).get("git")
 
 
-def told(runs: Sequence[Run]) -> Table:
-    """What every run was told, and how far it came."""
+def runs_table(runs: Sequence[Run]) -> Table:
+    """The settings of every run, and how far it came."""
     columns = ("run", "method", "p", "τ", "η", "more", "gradients", "ended because")
     rows = []
     for run in runs:
@@ -102,11 +101,9 @@ def told(runs: Sequence[Run]) -> Table:
 
 
 def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes: Sequence[str]) -> list[Path]:
-    """Write about.json and README.md."""
-    name, trained = facts["recipe"], bool(facts["runs"])
     lines = [f"# {facts['title']}", "", f"{facts['place']}. `{facts['command']}`", ""]
-    lines += [f"![{facts['title']}]({name}.png)" if f"{name}.png" in facts["files"] else _picture(facts), ""]
-    if trained:
+    lines += [*(f"![{facts['title']}]({file})" for file in facts["files"] if file.endswith(".png")), ""]
+    if facts["runs"]:
         seeds = ", ".join(map(str, facts["seeds"]))
         lines += [f"- Scale *{facts['scale']}*. Data: {', '.join(facts['data'])}. Seeds: {seeds}."]
         lines += [f"- Real time of the runs together: {facts['real_hours']:.3g} h."]
@@ -123,12 +120,7 @@ def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes:
     return [out / "README.md", out / "about.json"]
 
 
-def _picture(facts: dict[str, Any]) -> str:
-    return "\n".join(f"![{facts['title']}]({file})" for file in facts["files"] if file.endswith(".png"))
-
-
 def markdown(table: Table) -> list[str]:
-    """Write a table as Markdown."""
     head = [f"| {' | '.join(name for _, name in table.columns)} |", f"|{'---|' * len(table.columns)}"]
     rows = [f"| {' | '.join(text for _, text in row)} |" for row in table.rows]
     return [*head, *rows, *(["", table.note] if table.note else [])]

@@ -1,4 +1,4 @@
-"""How long a recipe takes here: gradients and evaluations of its runs, times one of each as measured on this machine.
+"""How long a recipe takes here: the gradients and evaluations of its runs, times the seconds of one, measured here.
 
 Runs that end at a test error may end sooner, and other programs on the machine make them later: it is an estimate.
 """
@@ -31,20 +31,16 @@ class Pace:
         self._known: dict[tuple[str | None, int | None], tuple[float, int]] = {}
 
     def of(self, config: Config) -> tuple[float, int]:
-        """Seconds of one gradient, and the number of parameters."""
+        """Return the seconds of one gradient, and the number of parameters."""
         key = config.network, config.batch
         if key not in self._known:
             self._known[key] = _measure(config)
         return self._known[key]
 
     def known(self) -> list[tuple[str, float]]:
-        """Every network that was measured, with the seconds of one gradient."""
-        return [(f"{_short(network)} ×{batch}", seconds) for (network, batch), (seconds, _) in self._known.items()]
-
-
-def _short(network: str | None) -> str:
-    name = network or "?"
-    return name if len(name) < 20 else f"{name[:12]}…"
+        """Return every network that was measured, with the seconds of one gradient."""
+        found = [(name or "?", batch, seconds) for (name, batch), (seconds, _) in self._known.items()]
+        return [(f"{n if len(n) < 20 else f'{n[:12]}…'} ×{batch}", seconds) for n, batch, seconds in found]
 
 
 def _measure(config: Config) -> tuple[float, int]:
@@ -107,7 +103,7 @@ def total_seconds(configs: Sequence[Config], pace: Pace, at_once: int) -> float:
 
 
 def words(seconds: float) -> str:
-    """Write a long time for people: one digit is honest."""
+    """Write a time in a fitting unit, with no more digits than an estimate has."""
     for unit, size in (("years", 365 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             value = seconds / size

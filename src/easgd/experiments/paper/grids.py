@@ -1,11 +1,17 @@
-"""Which runs each recipe needs: settings with lists in them, as `easgd compare` takes them."""
+"""Which runs each recipe needs: settings with lists in them, as `easgd compare` takes them.
+
+How to read it: `recipes` names the function here that makes a recipe's runs (fig2: `periods`). `scale.group(method, p,
+τ)` is one group of runs with the method's learning rates in `rates` and the budget of `scales`; keyword arguments
+replace single settings. A list of values means a run for each of them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.scales import CIFAR_GRID, Group, Scale
+from easgd.experiments.paper.rates import ETA, IMAGENET, TAU
+from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
 DOWNPOURS = ("downpour", "adownpour", "mvadownpour")
@@ -25,18 +31,18 @@ def periods(scale: Scale) -> Grid:
 
 
 def _compared(scale: Scale, method: str, period: int = 1) -> Group:
-    """Many runs share a laptop's time: each is as long as it takes its method to show how it behaves."""
+    """On a laptop, where many runs are compared, each is only as long as its method needs to show its behaviour."""
     if scale.name != "laptop":
         return {}
-    # DOWNPOUR's way at a long period shows only once the loss has begun to fall.
+    # DOWNPOUR at a long period differs from τ = 1 only after the loss has begun to fall.
     other = (60.0 if period == 1 else 120.0, 5.0)
     seconds, every = {"eamsgd": (100.0, 3.0), "easgd": (80.0, 5.0)}.get(method, other)
     return {"seconds": seconds, "evaluate_every": every, "target": None}
 
 
 def _trapped(scale: Scale) -> Group:
-    """EAMSGD where a long period is to trap it: at the paper's rate, which is larger than the laptop's own."""
-    return _compared(scale, "eamsgd") | ({} if scale.name == "smoke" else {"lr": 0.01})
+    """EAMSGD at the paper's rate, larger than the laptop's own: with a long period its workers are trapped."""
+    return _compared(scale, "eamsgd") | ({} if scale.name == "smoke" else {"lr": TAU})
 
 
 def workers(scale: Scale) -> Grid:
@@ -54,7 +60,7 @@ def _many(scale: Scale) -> tuple[int, ...]:
 
 
 def headline(scale: Scale) -> Grid:
-    """MSGD alone, EAMSGD with p = 4, 8, 16."""
+    """MSGD, and EAMSGD with p = 4, 8, 16."""
     return _grid(scale, [scale.group("msgd"), *(scale.group("eamsgd", p, 10) for p in _many(scale))])
 
 
@@ -66,8 +72,7 @@ def sequential(scale: Scale) -> Grid:
 
 def rates(scale: Scale) -> Grid:
     """EAMSGD and EASGD with p = 16, τ = 10: every learning rate is a curve of its own."""
-    tried = {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]} if scale.name == "smoke" else CIFAR_GRID
-    return _grid(scale, [scale.group(method, 16, 10, lr=tried[method]) for method in ("easgd", "eamsgd")])
+    return _grid(scale, [scale.group(m, 16, 10, lr=ETA[scale.name][m]) for m in ("easgd", "eamsgd")])
 
 
 def decays(scale: Scale) -> Grid:
@@ -78,16 +83,16 @@ def decays(scale: Scale) -> Grid:
     """
     full = scale.name == "paper"
     p = 16 if full else 4
-    periods, long, gammas = {
+    periods, longest, gammas = {
         "smoke": ((1, 10, 30), 30, [1e-2]),
         "laptop": ((1, 16, 1000), 100, [1e-2]),
         "paper": ((1, 10, 100, 1000), 100, [1e-4, 1e-3]),
     }[scale.name]
-    easgd: Group = _compared(scale, "easgd") | ({"lr": 0.01} if full else {})
-    eamsgd: Group = _compared(scale, "eamsgd") | ({"lr": 0.01} if full else {})
+    easgd: Group = _compared(scale, "easgd") | ({"lr": TAU} if full else {})
+    eamsgd: Group = _compared(scale, "eamsgd") | ({"lr": TAU} if full else {})
     groups = [scale.group("easgd", p, tau, **easgd) for tau in periods]
-    groups += [scale.group("eamsgd", p, periods[1], **eamsgd), scale.group("eamsgd", p, long, **_trapped(scale))]
-    groups += [scale.group("eamsgd", p, long, decay="sqrt", gamma=gammas, **_trapped(scale))]
+    groups += [scale.group("eamsgd", p, periods[1], **eamsgd), scale.group("eamsgd", p, longest, **_trapped(scale))]
+    groups += [scale.group("eamsgd", p, longest, decay="sqrt", gamma=gammas, **_trapped(scale))]
     return _grid(scale, groups)
 
 
@@ -102,7 +107,7 @@ def real_breakdown(scale: Scale) -> Grid:
 
 
 def traffic(scale: Scale) -> Grid:
-    """EASGD and EAMSGD, p = 4, over τ, in float32 and int8; MSGD, which sends nothing, is what they are held against.
+    """EASGD and EAMSGD, p = 4, over τ, in float32 and int8, beside MSGD, which sends nothing.
 
     On a laptop most runs are those of other recipes.
     """
@@ -125,20 +130,16 @@ def traffic(scale: Scale) -> Grid:
 def frugal(scale: Scale) -> Group:
     """Less than a thousandth of data-parallel training's bytes: int8, and 280 steps between two exchanges.
 
-    (250 would do, but the first exchange comes at once, and one more in thirty counts.) So seldom, four workers part
-    before the spring draws them together; for two it is twice as strong, and the decaying rate does the rest.
+    250 would do, but the first exchange comes at once, and one more in thirty counts. Four workers diverge at so long
+    a period; for two the spring is twice as strong, and the decaying rate keeps them together.
     """
     return scale.group("eamsgd", 2, 280, compression="int8", decay="sqrt", gamma=1e-3)
 
-
-# ImageNet ------------------------------------------------------------------------------------------------------
 
 SMALL_NETWORKS = {
     "smoke": "(3,16)C(8,14)P(8,7)C(8,5)D(32,1)S(5,1)",
     "laptop": "(3,40)C(16,36)P(16,18)C(32,16)P(32,8)C(32,6)C(32,5)C(32,4)P(32,2)D(128,1)D(128,1)S(20,1)",
 }
-
-
 GENERATED = {
     "smoke": Generated("paper-images-smoke", 18, 5, 600, 200),
     "laptop": Generated("paper-images-laptop", 44, 20, 12_000, 2000),
@@ -148,37 +149,22 @@ IMAGENET_HOURS = 100.0
 
 
 def images(scale: Scale) -> Grid:
-    """Figure 4: p = 4, 8 on ImageNet and its cluster.
-
-    The paper's table of rates for this experiment has none for MDOWNPOUR: it is left out.
-    """
-    rates = _image_rates(scale)
-    groups: list[Group] = [{"method": "msgd", "lr": rates["msgd"]}]
-    for p in (4, 8):
-        for method in ("easgd", "eamsgd", "downpour"):
-            rate = rates[method]
-            lr, period = rate[p] if isinstance(rate, dict) else rate, 1 if method == "downpour" else 10
-            groups.append({"method": method, "workers": p, "lr": lr, "period": period})
-    return {**_image_settings(scale), "runs": groups}
+    """Figure 4: p = 4, 8 on ImageNet and its cluster, without MDOWNPOUR, for which the paper's table has no rate."""
+    groups: list[Group] = [
+        {"method": m, "workers": p, "lr": IMAGENET[scale.name][m, p], "period": 1 if m == "downpour" else 10}
+        for p in (4, 8) for m in ("easgd", "eamsgd", "downpour")
+    ]  # fmt: skip
+    return {**_image_settings(scale), "runs": [_image_alone(scale, "msgd"), *groups]}
 
 
 def images_alone(scale: Scale) -> Grid:
     """SGD, MSGD, ASGD, MVASGD on ImageNet; ASGD averages from the first drop of the learning rate on."""
-    rates = _image_rates(scale)
-    groups: list[Group] = [{"method": name, "lr": rates[name]} for name in ("sgd", "msgd", "asgd", "mvasgd")]
+    groups = [_image_alone(scale, method) for method in ("sgd", "msgd", "asgd", "mvasgd")]
     return {**_image_settings(scale), "runs": groups}
 
 
-def _image_rates(scale: Scale) -> dict[str, Any]:
-    if scale.name == "paper":
-        return {
-            "sgd": 0.05, "msgd": 0.0005, "asgd": 0.05, "mvasgd": 0.05,
-            "easgd": 0.1, "eamsgd": 0.001, "downpour": {4: 0.02, 8: 0.01},
-        }  # fmt: skip
-    return {
-        "sgd": 0.1, "msgd": 0.02, "asgd": 0.1, "mvasgd": 0.1,
-        "easgd": 0.2, "eamsgd": 0.05, "downpour": {4: 0.05, 8: 0.02},
-    }  # fmt: skip
+def _image_alone(scale: Scale, method: str) -> Group:
+    return {"method": method, "lr": IMAGENET[scale.name][method, 1]}
 
 
 def _image_settings(scale: Scale) -> Grid:

@@ -1,4 +1,4 @@
-"""What stands in for ImageNet below paper scale: image files in folders, which go the way that ImageNet goes."""
+"""Generated image files that replace ImageNet below paper scale; they are read as ImageNet's are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from tempfile import TemporaryDirectory
 
 @dataclass(frozen=True)
 class Generated:
-    """A set of made-up images."""
-
     name: str
     size: int
     classes: int
@@ -18,7 +16,7 @@ class Generated:
     test: int
 
     def make(self) -> None:
-        """Write the images as files, and the data set from them; a set that is there stays."""
+        """Write the images as files and make the data set of them, unless it exists."""
         from easgd.data import make_folder, path_of
 
         if all(path_of(self.name, split).exists() for split in ("train", "test")):
@@ -26,7 +24,7 @@ class Generated:
         with TemporaryDirectory() as folder:
             for split, count in (("train", self.train), ("test", self.test)):
                 self._write(Path(folder), split, count)
-            # Of any size, as photographs are: so they are sampled and cut as ImageNet's.
+            # Stored with any size, as photographs are, so that they are sampled and cropped as ImageNet's.
             make_folder(folder, name=self.name, size=self.size)
 
     def _write(self, folder: Path, split: str, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Carries a recipe out: says how long it takes, runs what is not finished, draws, keeps what is needed beside it."""
+"""Makes a recipe: says how long it takes, runs what is not finished, draws, and archives the runs beside the figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from easgd.experiments.paper.estimate import Pace, total_seconds, words
 from easgd.experiments.paper.recipes import RECIPES, Recipe
 from easgd.experiments.paper.scales import SCALES, Scale
 from easgd.report.data import ReportData, build
-from easgd.report.table import Table
 from easgd.training.compare import carry_out, default_jobs, plan
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
@@ -32,8 +31,6 @@ POINTS = {
 
 @dataclass
 class MadeRecipe:
-    """What became of a recipe."""
-
     recipe: Recipe
     jobs: list[Job] = field(default_factory=list)
     model: ReportData | None = None
@@ -41,12 +38,11 @@ class MadeRecipe:
 
     @property
     def unfinished(self) -> int:
-        """Runs that the same command goes on with."""
+        """The number of runs that the same command continues."""
         return sum(job.state in ("interrupted", "waiting") for job in self.jobs)
 
 
 def find(name: str, scale: str) -> tuple[Recipe, Scale]:
-    """Look up a recipe and a scale by name."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     if scale not in SCALES:
@@ -55,7 +51,6 @@ def find(name: str, scale: str) -> tuple[Recipe, Scale]:
 
 
 def sweep_of(recipe: Recipe, scale: Scale) -> Sweep:
-    """The runs of a recipe."""
     return make_sweep(recipe.grid(scale), where=f"recipe {recipe.name}") if recipe.grid else Sweep([])
 
 
@@ -65,7 +60,7 @@ def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: Compa
     folder = out / name
     with alone(out):
         if recipe.grid is None:
-            return _analysis(recipe, scale, folder)
+            return _draw(MadeRecipe(recipe), scale, [], folder)
         sweep = sweep_of(recipe, scale)
         check_data(sweep.configs, scale)
         at_once = jobs or default_jobs(sweep.configs)
@@ -83,7 +78,6 @@ def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: Compa
 
 
 def forecast(recipe: Recipe, scale: Scale, configs: Sequence[Config], left: Sequence[Config], at_once: int) -> str:
-    """Say beforehand how long it takes."""
     if not left:
         return f"{recipe.name}: all {len(configs)} runs are finished; drawing"
     pace = Pace()
@@ -114,43 +108,27 @@ def check_data(configs: Sequence[Config], scale: Scale) -> None:
 
 
 def _draw(made: MadeRecipe, scale: Scale, runs: Sequence[Run], folder: Path) -> MadeRecipe:
+    """Draw the figure or table of a recipe, and write its page and its runs beside it."""
     recipe, shown, notes = made.recipe, [], []
-    if recipe.draw == "table":
+    module, _, function = recipe.draw.partition(".")
+    if recipe.grid is None:
+        theory = importlib.import_module(f"easgd.experiments.{recipe.draw}")
+        paths = theory.make(folder, points=POINTS[scale.name][recipe.name])
+    elif recipe.draw == "table":
         from easgd.experiments.paper import table
 
         paths, only = table.draw(scale, runs, folder, recipe.name)
         shown.append(only)
     else:
         made.model = build([run.path for run in runs], recipe.levels_at(scale), None, recipe.every)
-        sketch = drawing.Sketch(recipe.name, recipe.title, scale, made.model, folder, shown)
-        module, _, function = recipe.draw.partition(".")
+        figure = drawing.PaperFigure(recipe.name, recipe.title, scale, made.model, folder, shown)
         draw = getattr(importlib.import_module(f"easgd.experiments.paper.{module}"), function)
-        paths = draw(sketch, recipe.rows) if recipe.rows else draw(sketch)
+        paths = draw(figure, recipe.rows) if recipe.rows else draw(figure)
         notes = list(made.model.notes)
     notes += [f"{job.name} failed: {job.reason}" for job in made.jobs if job.state == "failed"]
-    return _close(made, scale, runs, paths, shown, notes, folder)
-
-
-def _analysis(recipe: Recipe, scale: Scale, folder: Path) -> MadeRecipe:
-    """A figure of the analysis: no runs."""
-    module = importlib.import_module(f"easgd.experiments.{recipe.draw}")
-    paths = module.make(folder, points=POINTS[scale.name][recipe.name])
-    return _close(MadeRecipe(recipe), scale, [], paths, [], [], folder)
-
-
-def _close(
-    made: MadeRecipe,
-    scale: Scale,
-    runs: Sequence[Run],
-    paths: list[Path],
-    tables: Sequence[Table],
-    notes: Sequence[str],
-    folder: Path,
-) -> MadeRecipe:
     archive.check_figures(paths)
-    facts = archive.about(made.recipe, scale, runs, paths)
-    shown = [*tables, archive.told(runs)] if runs else tables
+    facts = archive.about(recipe, scale, runs, paths)
+    shown += [archive.runs_table(runs)] if runs else []
     made.paths = [*paths, *archive.write_page(facts, shown, folder, notes)]
-    if runs:
-        made.paths.append(archive.keep_runs(runs, folder))
+    made.paths += [archive.keep_runs(runs, folder)] if runs else []
     return made

@@ -4,32 +4,19 @@
     laptop   CIFAR-10 and the paper's 7-layer network, one learning rate per method, shorter virtual times
     paper    the paper's grids of learning rates, three seeds, twenty virtual minutes
 
-Budgets depend on method and p, so that recipes share their runs; where a laptop compares many, `grids` shortens them.
+`rates` has the learning rates. Budgets depend on method and p, so that recipes share their runs; where a laptop
+compares many, `grids` shortens them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from easgd.experiments.paper.rates import CIFAR
 from easgd.training.config import SEQUENTIAL
 
 Group = dict[str, Any]
-
-# The supplement's tables of learning rates.
-CIFAR_GRID = {
-    "easgd": [0.05, 0.01, 0.005],
-    "eamsgd": [0.01, 0.005, 0.001],
-    "downpour": [0.005, 0.001, 0.0005],
-    "adownpour": [0.005, 0.001, 0.0005],
-    "mvadownpour": [0.005, 0.001, 0.0005],
-    "mdownpour": [5e-5, 1e-5, 5e-6],
-    "sgd": [0.05, 0.01, 0.005],
-    "asgd": [0.05, 0.01, 0.005],
-    "mvasgd": [0.05, 0.01, 0.005],
-    "msgd": [0.001, 0.0005, 0.0001],
-}
 
 
 @dataclass(frozen=True)
@@ -41,8 +28,6 @@ class Scale:
     data: str
     network: str
     seeds: tuple[int, ...]
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    """learning rates per method; those of the data set's defaults where there are none"""
     seconds: dict[int, float] = field(default_factory=dict)
     """virtual seconds of a run with p workers"""
     short: dict[int, float] = field(default_factory=dict)
@@ -66,22 +51,19 @@ class Scale:
         """One group of runs: a method with its learning rates and its budget."""
         sequential = method in SEQUENTIAL
         long = sequential or method == "eamsgd"
-        result: Group = {"method": method, "seconds": self.seconds[workers], "evaluate_every": self.every[workers]}
+        result: Group = {
+            "method": method, "lr": CIFAR[self.name][method], "seconds": self.seconds[workers],
+            "evaluate_every": self.every[workers],
+        }  # fmt: skip
         if not long and workers in self.short:
             result["seconds"] = self.short[workers]
         if self.target is not None:
             result["target"] = self.target
-        if method in self.rates:
-            result["lr"] = self.rates[method]
         if not sequential:
             result["workers"] = workers
         if period is not None and not sequential and method != "mdownpour":
             result["period"] = period
         return {**result, **more}
-
-
-def _flat(workers: Sequence[int], value: float) -> dict[int, float]:
-    return dict.fromkeys(workers, value)
 
 
 SCALES = {
@@ -101,8 +83,6 @@ SCALES = {
         data="cifar10",
         network="cifar",
         seeds=(0,),
-        # EAMSGD's largest rate scatters the workers for longer than there is time: their center follows late.
-        rates={method: rates[:1] for method, rates in CIFAR_GRID.items()} | {"eamsgd": CIFAR_GRID["eamsgd"][1:2]},
         seconds={1: 480.0, 2: 400.0, 4: 160.0, 8: 150.0, 16: 150.0},
         short={4: 60.0, 8: 45.0, 16: 30.0},
         every={1: 10.0, 2: 5.0, 4: 3.0, 8: 2.0, 16: 1.0},
@@ -115,8 +95,7 @@ SCALES = {
         data="cifar10",
         network="cifar",
         seeds=(0, 1, 2),
-        rates=CIFAR_GRID,
-        seconds=_flat((1, 2, 4, 8, 16), 1200.0),
-        every=_flat((1, 2, 4, 8, 16), 10.0),
+        seconds=dict.fromkeys((1, 2, 4, 8, 16), 1200.0),
+        every=dict.fromkeys((1, 2, 4, 8, 16), 10.0),
     ),
 }

@@ -15,7 +15,8 @@ from easgd.engines.simulate import simulate
 from easgd.experiments.paper.scales import Scale
 from easgd.methods import EASGD, SGD, Downpour, Method
 from easgd.report import style
-from easgd.report.figures import STYLE, save
+from easgd.report.figure import Axis, BarSeries, FigureSpec, Panel, PanelRow
+from easgd.report.render_matplotlib import write_figure
 from easgd.report.table import Table, cell, write_rows
 from easgd.training.run import Run
 
@@ -73,36 +74,12 @@ def rows_of(scale: Scale, runs: Sequence[Run]) -> list[Row]:
 
 
 def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[Path], Table]:
-    """Bars in pairs, paper beside simulated, and the real workers in a panel of their own."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+    """Bars in pairs, paper beside simulated, and the real workers in a panel of their own; return files and table."""
     rows = rows_of(scale, runs)
-    panels: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        panels.setdefault(row[1], []).append(row)
-    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
-    widths = [len(group) + 1 for group in panels.values()]
-    for axes, (experiment, group) in zip(
-        figure.subplots(1, len(panels), width_ratios=widths), panels.items(), strict=True
-    ):
-        for place, (source, _, _, _, *parts) in enumerate(group):
-            bottom = 0.0
-            for (part, colour), value in zip(PARTS.items(), parts, strict=True):
-                hatch = "///" if source == "paper" else None
-                face = "white" if source == "paper" else colour
-                axes.bar(place, value, bottom=bottom, color=face, edgecolor=colour, hatch=hatch, width=0.8, label=part)
-                bottom += value
-        ticks = [f"{row[0]}\nτ={row[2]} p={row[3]}" for row in group]
-        axes.set_xticks(range(len(group)), ticks, rotation=90, fontsize=8)
-        steps = STEPS.get(experiment, STEPS["cifar"])
-        axes.set_title(experiment)
-        axes.set_ylabel(f"seconds per {steps} batches of a worker")
-        axes.set_axisbelow(True)
-        axes.grid(axis="y", alpha=0.25, linewidth=0.6)
-    figure.legend(handles=_keys(), loc="outside upper center", ncols=5, frameon=False)
-    with rc_context(STYLE):
-        paths = save(figure, out / name)
+        groups.setdefault(row[1], []).append(row)
+    paths = write_figure(_figure(groups), out / name)
     rows = [(row[0], row[1].replace("\n", " "), *row[2:]) for row in rows]
     header = ["source", "experiment", "period", "workers", *PARTS]
     paths.append(write_rows(out / f"{name}.csv", header, rows))
@@ -111,9 +88,24 @@ def draw(scale: Scale, runs: Sequence[Run], out: Path, name: str) -> tuple[list[
     return paths, Table("time-breakdown", "Seconds per 400 (CIFAR) or 1024 (ImageNet) batches", columns, shown, NOTE)
 
 
-def _keys() -> list[Any]:
-    from matplotlib.patches import Patch
+def _figure(groups: dict[str, list[Row]]) -> FigureSpec:
+    parts = [BarSeries([], [], part, colour) for part, colour in PARTS.items()]
+    sources = [
+        BarSeries([], [], "filled: ours", "0.6"),
+        BarSeries([], [], "hatched: the paper's numbers", "0.3", hatched=True),
+    ]
+    widths = [len(group) + 1 for group in groups.values()]
+    panels = [_panel(experiment, group) for experiment, group in groups.items()]
+    row = PanelRow(panels, keys=[*parts, *sources], legend_columns=5, width_ratios=widths)
+    return FigureSpec([row], size=(12.0, 4.6))
 
-    parts = [Patch(facecolor=colour, label=part) for part, colour in PARTS.items()]
-    ours = Patch(facecolor="0.6", edgecolor="0.6", label="filled: ours")
-    return [*parts, ours, Patch(facecolor="white", edgecolor="0.3", hatch="///", label="hatched: the paper's numbers")]
+
+def _panel(experiment: str, group: Sequence[Row]) -> Panel:
+    bars = [
+        BarSeries([place], [seconds], part, colour, hatched=source == "paper")
+        for place, (source, _, _, _, *parts) in enumerate(group)
+        for (part, colour), seconds in zip(PARTS.items(), parts, strict=True)
+    ]
+    names = Axis(names=[f"{row[0]}\nτ={row[2]} p={row[3]}" for row in group], names_upright=True)
+    y = Axis(f"seconds per {STEPS.get(experiment, STEPS['cifar'])} batches of a worker")
+    return Panel("time", names, y, bars, experiment, legend="none", stacked=True)

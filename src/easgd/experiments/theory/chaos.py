@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from easgd.experiments.theory.common import LINES, STYLE, figure, write
+from easgd.experiments.theory.common import LINES, figure, write
 from easgd.theory import admm_radius, admm_turn, easgd_radius, easgd_turn
 from easgd.theory.checks import Array, count
 
@@ -47,8 +46,7 @@ def compute(
 
 def draw(data: DivergingPaths) -> Figure:
     """Left: the size of the center over the whole run. Right: its last turns, where one sees it oscillate."""
-    fig = figure(8.6, 3.7)
-    with rc_context(STYLE):
+    with figure(8.6, 3.7) as fig:
         left, right = fig.subplots(1, 2, width_ratios=(3, 2))
         last = len(data.center["ADMM"]) - 1
         window = slice(max(0, last - 59), None)

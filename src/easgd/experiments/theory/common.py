@@ -1,4 +1,4 @@
-"""What the figures share: how they look, how they are written, how they show progress."""
+"""What the figures of the analysis share: style, files, progress bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from easgd.errors import refuse
-from easgd.report.figures import save
+from easgd.report.render_matplotlib import save
 from easgd.report.table import write_rows
 from easgd.theory.linear import Progress
 
@@ -31,11 +31,14 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def figure(width: float, height: float) -> Figure:
-    """Return an empty figure of that size in inches, with room for its labels."""
-    result = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(result)
-    return result
+@contextmanager
+def figure(width: float, height: float, **style: Any) -> Iterator[Figure]:
+    """Give an empty figure of that size in inches; what the block draws has our style."""
+    settings: dict[Any, Any] = {**STYLE, **style}
+    with rc_context(settings):
+        result = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(result)
+        yield result
 
 
 def write(fig: Figure, header: Sequence[str], rows: Iterable[Sequence[object]], out: Path, name: str) -> list[Path]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from easgd.experiments.theory.common import LINES, STYLE, figure, progress, write
+from easgd.experiments.theory.common import LINES, figure, progress, write
 from easgd.theory import double_average_covariance, double_average_error, double_average_variance
 from easgd.theory.checks import Array, count
 from easgd.theory.linear import Progress
@@ -54,8 +53,7 @@ def compute(samples: int = 20_000, seed: int = 0, report: Progress | None = None
 
 def draw(data: AverageSamples) -> Figure:
     """Left: histograms and the normal density. Right: exact variances on their way to the limit."""
-    fig = figure(8.6, 3.7)
-    with rc_context(STYLE):
+    with figure(8.6, 3.7) as fig:
         left, right = fig.subplots(1, 2)
         bins, grid = np.linspace(-4, 4, 61), np.linspace(-4, 4, 201)
         for (t, values), (colour, dash) in zip(data.samples.items(), LINES[:3], strict=True):

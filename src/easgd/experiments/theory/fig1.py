@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from easgd.errors import refuse
-from easgd.experiments.theory.common import HATCH, MAP, STYLE, figure, progress, write
+from easgd.experiments.theory.common import HATCH, MAP, figure, progress, write
 from easgd.theory import admm_radius, easgd_radius
 from easgd.theory.checks import Array, count
 from easgd.theory.linear import Progress
@@ -48,8 +47,7 @@ def compute(points: int = 300, workers: tuple[int, ...] = (3, 8), report: Progre
 def draw(data: RadiusMaps) -> Figure:
     """Draw one panel per (method, p); where the radius exceeds 1 the panel is hatched and outlined."""
     workers = sorted({p for _, p in data.radius})
-    fig = figure(3.6 * len(workers) + 0.6, 6.0)
-    with rc_context(STYLE):
+    with figure(3.6 * len(workers) + 0.6, 6.0) as fig:
         axes = fig.subplots(2, len(workers), squeeze=False, sharex=True, sharey=True)
         step = -(-len(data.lr) // SHOWN)  # no printer shows more
         lr, rho = data.lr[::step] * 1e3, data.rho[::step]

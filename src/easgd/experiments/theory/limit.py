@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from easgd.experiments.theory.common import LINES, STYLE, figure, write
+from easgd.experiments.theory.common import LINES, figure, write
 from easgd.theory import center_mse, mse_limit
 from easgd.theory.checks import Array
 
@@ -35,8 +34,7 @@ def compute() -> LimitCurve:
 
 def draw(data: LimitCurve) -> Figure:
     """Draw p·MSE over p, each with its limit."""
-    fig = figure(6.0, 4.2)
-    with rc_context(STYLE):
+    with figure(6.0, 4.2) as fig:
         axis = fig.subplots()
         for (setting, values), (colour, dash) in zip(data.scaled.items(), LINES, strict=True):
             shown = np.where(np.isfinite(values), values, np.nan)

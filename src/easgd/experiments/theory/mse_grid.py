@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from easgd.experiments.theory.common import HATCH, MAP, STYLE, UNSTABLE, figure, progress, write
+from easgd.experiments.theory.common import HATCH, MAP, UNSTABLE, figure, progress, write
 from easgd.theory import center_mse, sync_stable
 from easgd.theory.checks import Array, count
 from easgd.theory.linear import Progress
@@ -50,8 +49,7 @@ def compute(points: int = 100, report: Progress | None = None) -> MseGrid:
 
 def draw(data: MseGrid) -> Figure:
     """Draw 5 × 5 blocks on one logarithmic colour scale; diverging settings are grey and hatched."""
-    fig = figure(8.4, 8.2)
-    with rc_context({**STYLE, "xtick.labelsize": 7, "ytick.labelsize": 7}):
+    with figure(8.4, 8.2, **{"xtick.labelsize": 7, "ytick.labelsize": 7}) as fig:
         axes = fig.subplots(len(WORKERS), len(TIMES), sharex=True, sharey=True)
         for row, p in enumerate(WORKERS):
             for column, t in enumerate(TIMES):
