@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from easgd.errors import refuse
+from easgd.files import read_json
 from easgd.report.entry import COMPARISON, ReportRun, load, methods
 from easgd.report.levels import Speedup, automatic_levels, comparators, speedup, time_to
 from easgd.report.style import Look, looks
-from easgd.training.folder import read_json
 from easgd.training.run import Curve
 from easgd.training.select import Choice
 from easgd.training.sweep import check_levels

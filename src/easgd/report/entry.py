@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from easgd.errors import SettingError, refuse
+from easgd.files import read_json, read_json_lines
 from easgd.records import read_records
 from easgd.report.scan import Scan
 from easgd.training.config import FIELDS, NAMES, Config
-from easgd.training.folder import RunFolder, read_json, read_lines
+from easgd.training.folder import RunFolder
 from easgd.training.run import COLUMNS, Curve, curves_of
 from easgd.training.select import Choice, choose
 
@@ -98,7 +99,7 @@ class ReportRun:
         if not path.exists():
             self.notes.append("evaluations.jsonl is missing: no curves")
             return curves_of([])
-        rows = [row for row in read_lines(path) if _is_evaluation(row)]
+        rows = [row for row in read_json_lines(path) if _is_evaluation(row)]
         with open(path, "rb") as file:
             lines = sum(1 for line in file if line.strip())
         if lines > len(rows):

@@ -22,7 +22,7 @@ Curve = npt.NDArray[np.float64]
 
 
 def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """StepInProgress evaluations into one array per column; what was not measured is NaN."""
+    """Return evaluations as one array per column; what was not measured is NaN."""
     return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in COLUMNS}
 
 
@@ -43,12 +43,11 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Method, p and τ."""
         return self.config.label
 
     @property
     def status(self) -> dict[str, Any]:
-        """State, reason, and how far it came."""
+        """State, reason and seconds of the run."""
         return self.folder.status
 
     @property

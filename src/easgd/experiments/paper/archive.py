@@ -13,10 +13,11 @@ from typing import Any
 from easgd.errors import SettingError
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
+from easgd.files import read_json, write_json
 from easgd.methods import METHODS
 from easgd.records import Step
 from easgd.report.table import Table, write_rows
-from easgd.training.folder import git_revision, read_json, write_json
+from easgd.training.folder import git_revision
 from easgd.training.run import Run
 
 KEPT = ("config.json", "status.json", "evaluations.jsonl")
