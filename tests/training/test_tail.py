@@ -22,7 +22,7 @@ def test_only_what_was_added_is_read(tmp_path, monkeypatch):
     b.write_text('{"n": 9}\n')
     assert list(tail.read()) == [{"n": 3}, {"n": 9}]
     with a.open("a") as file:
-        file.write(': 4}\nnot JSON\n')
+        file.write(": 4}\nnot JSON\n")
     assert list(tail.read()) == [{"n": 4}]
 
 

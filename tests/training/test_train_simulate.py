@@ -92,13 +92,14 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, easgd, monkeypatch):
     assert contents(folder) == contents(tmp_path / "whole")
 
 
-def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, easgd):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_and_the_run_goes_on(tmp_path, easgd, number):
     import easgd as library
 
     settings = {**SMALL, "steps": 400}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
     wait_for(lambda: (tmp_path / "run" / "evaluations.jsonl").exists(), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in out

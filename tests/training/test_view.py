@@ -52,7 +52,18 @@ def test_a_view_that_fails_shows_nothing_more(capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_does_not_end_a_training(tmp_path):
-    command = [sys.executable, "-m", "easgd", "train", "--engine", "simulate", "--network", "digits-mlp", "--steps", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "easgd",
+        "train",
+        "--engine",
+        "simulate",
+        "--network",
+        "digits-mlp",
+        "--steps",
+        "5",
+    ]
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*command, "--json", "--out", "run"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90

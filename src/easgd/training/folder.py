@@ -72,13 +72,20 @@ class RunFolder:
 
     def set_status(self, state: str, reason: str = "", **more: Any) -> None:
         """Write status.json; only warn if the disk does not take it."""
-        self._write("status.json", {"state": state, "reason": reason, **more})
+        data = {"state": state, "reason": reason, **more}
+        if not self._write("status.json", data):
+            # An old status would be wrong. Without it the disk may have room for the new one.
+            with suppress(OSError):
+                (self.path / "status.json").unlink()
+                write_json(self.path / "status.json", data)
 
-    def _write(self, name: str, data: dict[str, Any]) -> None:
+    def _write(self, name: str, data: dict[str, Any]) -> bool:
         try:
             write_json(self.path / name, data)
         except OSError as error:
-            warn_once(f"{self.path / name} is not written ({reason(error)}); going on")
+            warn_once(f"{self.path / name} could not be written ({reason(error)}); going on")
+            return False
+        return True
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Return all whole lines of evaluations.jsonl, in the order of time."""
