@@ -52,22 +52,10 @@ def test_a_view_that_fails_shows_nothing_more(capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_does_not_end_a_training(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "easgd",
-        "train",
-        "--engine",
-        "simulate",
-        "--network",
-        "digits-mlp",
-        "--steps",
-        "5",
-    ]
+    settings = ["--engine", "simulate", "--network", "digits-mlp", "--steps", "5", "--json", "--out", "run"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*command, "--json", "--out", "run"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90
-        )  # fmt: skip
+        command = [sys.executable, "-m", "easgd", "train", *settings]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90)
     assert done.stderr == "easgd: warning: progress is no longer shown (no space left on device); going on\n"
     assert done.returncode == 0
     assert easgd.Run(tmp_path / "run").status["state"] == "finished"
