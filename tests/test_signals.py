@@ -1,4 +1,4 @@
-"""Signals are taken for a while, and mean afterwards what they meant before."""
+"""Signals are handled inside a block, and have their former handlers afterwards."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from easgd.signals import handle_signals
+from easgd.signals import StopRequest, handle_signals
 
 
 @pytest.fixture(autouse=True)
@@ -18,23 +18,23 @@ def as_it_was():
         signal.signal(number, handler)
 
 
-def test_a_handler_has_them_for_a_while():
+def test_the_handler_is_called_inside_the_block_only():
     seen, before = [], signal.getsignal(signal.SIGTERM)
-    with handle_signals(lambda number, frame: seen.append(number), signal.SIGHUP):
+    with handle_signals(lambda number, frame: seen.append(number)):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
     assert seen == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_nohup_is_respected():
+def test_an_ignored_sighup_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with handle_signals(lambda number, frame: pytest.fail("taken"), signal.SIGHUP):
+    with handle_signals(lambda number, frame: pytest.fail("handled")):
         os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
-def test_outside_the_main_thread_nothing_is_taken():
+def test_outside_the_main_thread_nothing_changes():
     found = []
 
     def elsewhere():
@@ -45,3 +45,18 @@ def test_outside_the_main_thread_nothing_is_taken():
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_the_first_signal_requests_a_stop_and_the_second_interrupts():
+    class Runner:
+        stop_requested = False
+
+    request, early, late = StopRequest(), Runner(), Runner()
+    request.tell(early)
+    assert not early.stop_requested
+    request(signal.SIGINT, None)
+    assert early.stop_requested
+    request.tell(late)  # named after the signal: it still has to stop
+    assert late.stop_requested
+    with pytest.raises(KeyboardInterrupt):
+        request(signal.SIGINT, None)

@@ -1,7 +1,7 @@
 """A nested state in one file: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
 
-Writing is atomic: the file appears whole, under a new name first, or not at all. A checksum over tensors and JSON is
-part of the file and is verified on loading.
+Writing is atomic. A checksum over the tensors' bytes and the JSON, which holds their dtypes and shapes, is part of the
+file and is verified on loading.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,39 +17,49 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from easgd.errors import SettingError
+from easgd.files import atomic
 
 FORMAT = "easgd-state-1"
 
 
+def save_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor]) -> None:
+    """Write a state dict as plain safetensors, atomically; OSError if the disk does not take it."""
+    # safetensors refuses tensors that share memory or are not contiguous.
+    copies = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    _write(path, copies)
+
+
 def save(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write `state`: nested dicts, lists and tuples of tensors, numbers, strings, booleans and None."""
-    path = Path(path)
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(state, tensors))
-    header = {"format": FORMAT, "state": text, "sha256": _digest(text, tensors)}
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    _write(path, tensors, {"format": FORMAT, "state": text, "sha256": _digest(text, tensors)})
+
+
+def _write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, str] | None = None) -> None:
+    with atomic(path, sync=True) as scratch:
         try:
             save_file(tensors, scratch, metadata=header)
-        except SafetensorError as error:  # how it tells of a full disk
+        except SafetensorError as error:  # for instance a full disk
             raise OSError(str(error)) from error
-        with open(scratch, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a state back, or say in one line what is wrong with the file."""
+    """Read a state back; SettingError, naming the file, if it is missing or damaged in any way."""
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        return _load(path)
+    except SettingError:
+        raise
     except FileNotFoundError as error:
         raise SettingError(f"{path}: no such file; give the path of a saved state") from error
-    except (SafetensorError, OSError, ValueError) as error:
+    except Exception as error:  # a damaged header can fail anywhere: in safetensors, in JSON, in a lookup
         raise SettingError(f"{path}: not a whole saved state ({error}); use an earlier one") from error
+
+
+def _load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if header.get("format") != FORMAT:
         raise SettingError(f"{path}: format {header.get('format')!r}, expected {FORMAT!r}; it was not saved by easgd")
     if header["sha256"] != _digest(header["state"], tensors):
@@ -66,13 +75,13 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-# JSON has no tensors, tuples or integer keys: those become a one-entry object under a reserved name.
+# JSON has no tensors, tuples or integer keys: those become an object under a reserved name.
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         name = f"t{len(tensors)}"
         # A tensor of one element or none may keep strides that cannot be read as bytes: make them the plain ones.
         tensors[name] = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
-        return {"__tensor__": name, "shape": list(value.shape)}
+        return {"__tensor__": name, "shape": list(value.shape), "dtype": str(value.dtype)}
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: _encode(item, tensors) for key, item in value.items()}
@@ -92,7 +101,10 @@ def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     if "__tensor__" in value:
-        return tensors[value["__tensor__"]].reshape(value["shape"])
+        tensor = tensors[value["__tensor__"]]
+        if value.get("dtype", str(tensor.dtype)) != str(tensor.dtype):  # files of earlier versions have no dtype here
+            raise ValueError(f"tensor {value['__tensor__']} is {tensor.dtype}, not {value['dtype']}")
+        return tensor.reshape(value["shape"])
     if "__items__" in value:
         return {_decode(k, tensors): _decode(v, tensors) for k, v in value["__items__"]}
     if "__tuple__" in value:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files of JSON lines that may end in a torn one."""
+"""Atomic writing, and small files of JSON and JSON lines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], *, sync: bool = False) -> Iterator[Path]:
-    """Give a scratch file that takes the name `path` when the block ends well: a reader finds the old or the new one.
+    """Give a scratch file that is renamed to `path` when the block ends well: a reader finds the old or the new file.
 
     Args:
         path: the file to write.
-        sync: whether the content must be on the disk before the name is: a crash of the machine then loses nothing.
+        sync: flush the content to the disk before the renaming, so that a crash of the machine leaves no torn file.
     """
     path = Path(path)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -44,16 +44,19 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return None
 
 
+def parse_json_line(line: bytes | str) -> dict[str, Any] | None:
+    """Return the object of one line; None if the line is torn, as a killed writer leaves it."""
+    with suppress(ValueError):
+        data = json.loads(line)
+        return data if isinstance(data, dict) else None
+    return None
+
+
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines of a file of JSON lines; a torn last one is left out."""
-    if not path.exists():
-        return
-    with open(path, "rb") as file:
-        for line in file:
-            with suppress(ValueError):
-                data = json.loads(line)
-                if isinstance(data, dict):
-                    yield data
+    """Yield the objects of a file of JSON lines, without torn lines; nothing if there is no such file."""
+    if path.exists():
+        with open(path, "rb") as file:
+            yield from filter(None, map(parse_json_line, file))
 
 
 def reason(error: OSError) -> str:

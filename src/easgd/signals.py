@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin, taken for a while."""
+"""Handle the signals that ask a program to end: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was closed)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,57 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
-def handle_signals(handler: Handler, *also: signal.Signals) -> Iterator[None]:
-    """Let `handler` have SIGINT, SIGTERM and those in `also`; afterwards they mean what they meant before.
+def handle_signals(handler: Handler) -> Iterator[None]:
+    """Call `handler` for SIGINT, SIGTERM and SIGHUP inside the block; restore the former handlers after it.
 
-    Outside the main thread Python leaves signals to others. A SIGHUP that is ignored stays so: that is `nohup`.
+    A SIGHUP that is ignored stays ignored: that is how `nohup` works. Outside the main thread, where Python cannot set
+    handlers, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [signal.SIGINT, signal.SIGTERM, *also]
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-        wanted = [number for number in wanted if number != signal.SIGHUP]
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class Stoppable(Protocol):
+    """A run that ends soon after `stop_requested` is set."""
+
+    stop_requested: bool
+
+
+class StopRequest:
+    """A handler whose first signal asks the run to save its state and end; the second raises KeyboardInterrupt.
+
+    The run is named with `tell`. A signal that comes earlier is kept for it.
+    """
+
+    def __init__(self) -> None:
+        self._received = False
+        self._run: Stoppable | None = None
+
+    def tell(self, run: Stoppable) -> None:
+        """Name the run that is to stop."""
+        self._run = run
+        run.stop_requested = self._received
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self._received:
+            raise KeyboardInterrupt
+        self._received = True
+        if self._run is not None:
+            self._run.stop_requested = True

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import easgd
-from easgd.training import family
+from easgd.training import shared_gradients
 from easgd.training.compare import families
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder
@@ -58,12 +58,12 @@ def test_who_goes_together():
     ]
 
 
-def test_a_family_computes_one_path_and_leaves_the_same_bytes(tmp_path, alone, monkeypatch):
+def test_a_group_computes_one_path_and_leaves_the_same_bytes(tmp_path, alone, monkeypatch):
     calls = []
     compute = TaskGradient.__call__
     monkeypatch.setattr(TaskGradient, "__call__", lambda self, x, w, s: calls.append((w, s)) or compute(self, x, w, s))
     pairs = settings_in(tmp_path / "together")
-    assert family.carry_out(pairs) == 0
+    assert shared_gradients.carry_out(pairs) == 0
     assert len(calls) == len(set(calls)) == 80  # forty steps of two workers, once
     for method, (folder, _) in zip(THREE, pairs, strict=True):
         assert contents(folder) == alone[method], method
@@ -77,7 +77,7 @@ def test_paths_that_differ_are_noticed(tmp_path):
     other = json.loads(pairs[1][1].read_text())
     pairs[1][1].write_text(json.dumps({**other, "lr": 2 * other["lr"]}))
     with pytest.raises(AssertionError, match="the paths differ"):
-        family.carry_out(pairs)
+        shared_gradients.carry_out(pairs)
     assert [RunFolder(folder).status["state"] for folder, _ in pairs] == ["failed"] * 3
 
 
@@ -88,14 +88,14 @@ def test_after_a_kill_each_goes_on_from_where_it_was_saved(tmp_path, alone):
         easgd.train({**SMALL, "method": folder.name, "steps": steps, "evaluate_every": 1000.0}, folder)
         (folder / "config.json").write_bytes((tmp_path / "alone" / folder.name / "config.json").read_bytes())
         assert settings.exists()
-    assert family.carry_out(pairs) == 0
+    assert shared_gradients.carry_out(pairs) == 0
     for method, (folder, _) in zip(THREE, pairs, strict=True):
         for name in ("records-simulate.jsonl", "model.safetensors"):
             assert (folder / name).read_bytes() == alone[method][name], (method, name)
 
 
 @pytest.mark.timeout(200)
-def test_ctrl_c_saves_all_of_a_family_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_saves_the_whole_group_and_the_same_command_goes_on(tmp_path):
     out = tmp_path / "out"
     command = [
         sys.executable, "-m", "easgd", "compare", "--methods", ",".join(THREE), "--engine", "simulate",

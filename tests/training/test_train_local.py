@@ -127,12 +127,13 @@ def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
     assert events.count("death") == 1
 
 
-def test_ctrl_c_is_a_checkpoint_and_a_clean_end(tmp_path, easgd):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_a_checkpoint_and_a_clean_end(tmp_path, easgd, number):
     process = easgd("train", *flags({**SMALL, "steps": 100_000, "evaluate": "after"}), "--out", "run", "--plain")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
     workers = children(process.pid)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _out, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert process.returncode == 130, err
@@ -140,11 +141,12 @@ def test_ctrl_c_is_a_checkpoint_and_a_clean_end(tmp_path, easgd):
     state = Checkpoints(folder.checkpoints).load()
     assert {"center", "progress", "worker-0", "worker-1"} == set(state)
     assert not any(alive(pid) for pid in workers)
+    assert library.Run(folder.path).center
     assert library.Run(folder.path).curves()["test_error"].size  # what was seen so far is measured
 
 
 def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd):
-    """SIGSTOP: the meeting is called off after its time, the other worker goes on."""
+    """SIGSTOP: the checkpoint barrier is given up after its time, the other worker goes on."""
     import os
 
     settings = {**SMALL, "steps": 100_000, "evaluate": "after", "checkpoint_every": 0.2}
@@ -158,7 +160,7 @@ def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd):
         sizes = [path.stat().st_size for path in records]
         drafts = lambda: list(folder.checkpoints.glob(".[0-9]*"))  # noqa: E731
         wait_for(drafts, process)
-        wait_for(lambda: not drafts(), process)  # called off
+        wait_for(lambda: not drafts(), process)  # given up
         wait_for(lambda: any(p.stat().st_size > s + 20_000 for p, s in zip(records, sizes, strict=True)), process)
     finally:
         os.kill(victim, signal.SIGCONT)

@@ -18,7 +18,6 @@ import easgd
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.folder import alone
 from easgd.training.task import Task
-from easgd.training.train import StopRequest
 
 SMALL = {"engine": "simulate", "network": "digits-mlp", "workers": 3, "steps": 60, "train_subset": 200}
 FILES = ("records-simulate.jsonl", "evaluations.jsonl", "model.safetensors")
@@ -93,13 +92,14 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, easgd, monkeypatch):
     assert contents(folder) == contents(tmp_path / "whole")
 
 
-def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, easgd):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_and_the_run_goes_on(tmp_path, easgd, number):
     import easgd as library
 
     settings = {**SMALL, "steps": 400}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
     wait_for(lambda: (tmp_path / "run" / "evaluations.jsonl").exists(), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in out
@@ -138,7 +138,7 @@ class Killed(BaseException):
 def test_killed_at_each_stage_of_writing_a_checkpoint(tmp_path, monkeypatch, stage):
     """Every file operation of a save is a place to die at; the previous or the new one loads, always."""
     checkpoints = Checkpoints(tmp_path)
-    assert checkpoints.save({"a": {"x": torch.full((4,), 1.0)}, "b": {"n": 1}})
+    checkpoints.save({"a": {"x": torch.full((4,), 1.0)}, "b": {"n": 1}})
     count = 0
 
     def dying(real):
@@ -252,21 +252,6 @@ def test_bad_input_is_one_clear_line(case, capsys, tmp_path, monkeypatch):
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert not (tmp_path / "runs").exists()  # nothing was begun
-
-
-def test_who_is_asked_to_stop_before_there_is_a_run_asks_the_run():
-    class Runner:
-        stop_requested = False
-
-    asked, early, late = StopRequest(), Runner(), Runner()
-    asked.tell(early)
-    assert not early.stop_requested
-    asked(signal.SIGINT, None)
-    assert early.stop_requested
-    asked.tell(late)
-    assert late.stop_requested
-    with pytest.raises(KeyboardInterrupt):
-        asked(signal.SIGINT, None)
 
 
 def test_a_scheduler_of_the_users_may_observe_the_loss_and_have_no_drops():

@@ -10,10 +10,11 @@ from typing import Any
 
 from easgd.engines.local.process import Lifeline
 from easgd.errors import SettingError, refuse
+from easgd.files import write_json
 from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, alone, check_free, write_json
+from easgd.training.folder import RunFolder, alone, check_free
 from easgd.training.jobs import Job, Lines, Process
 from easgd.training.run import Run
 from easgd.training.sweep import Sweep, check_jobs, load_sweep, make_sweep

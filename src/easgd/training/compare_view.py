@@ -16,13 +16,13 @@ ENDED = ("kept", "finished", "failed", "interrupted")
 
 
 class CompareView:
-    """What a comparison tells its onlooker; this one shows nothing."""
+    """Where a comparison shows its progress; this one shows nothing."""
 
     def begin(self, jobs: Sequence[Job], at_once: int) -> None:
-        """It begins or goes on."""
+        """The comparison begins or is resumed."""
 
     def started(self, job: Job) -> None:
-        """A run begins or goes on."""
+        """A run begins or is resumed."""
 
     def progressed(self, job: Job) -> None:
         """A run has measured its center."""
@@ -31,16 +31,16 @@ class CompareView:
         """A run has ended, well or not."""
 
     def remaining(self, seconds: float | None) -> None:
-        """How long it will take; called often."""
+        """Called often, with the estimated seconds to the end."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Show one line."""
 
     def end(self, jobs: Sequence[Job]) -> None:
-        """All is over."""
+        """The comparison has ended."""
 
 
-class Lines(CompareView):
+class PlainCompareView(CompareView):
     """A line when a run begins and ends, with the time that is left."""
 
     def __init__(self) -> None:
@@ -48,30 +48,25 @@ class Lines(CompareView):
         self._left: float | None = None
 
     def begin(self, jobs: Sequence[Job], at_once: int) -> None:
-        """How much there is to do."""
         self._jobs = jobs
         self.note(summary(jobs, at_once))
 
     def started(self, job: Job) -> None:
-        """Its name."""
         self.note(f"start     {job.name}")
 
     def ended(self, job: Job) -> None:
-        """How it went, how many are done, how long it will take."""
         done = sum(other.state in ENDED for other in self._jobs)
         left = "" if self._left is None or done == len(self._jobs) else f", {clock(self._left)} left"
         self.note(f"{job.state:<9} {result(job)}  ({done} of {len(self._jobs)}{left})")
 
     def remaining(self, seconds: float | None) -> None:
-        """Kept for the next line."""
         self._left = seconds
 
     def note(self, text: str) -> None:
-        """As it is."""
         print(text, flush=True)
 
 
-class Bars(CompareView):
+class LiveCompareView(CompareView):
     """One bar per running job under one for the whole."""
 
     def __init__(self) -> None:
@@ -86,7 +81,6 @@ class Bars(CompareView):
         self._left: tuple[float, float] | None = None
 
     def begin(self, jobs: Sequence[Job], at_once: int) -> None:
-        """Show the whole."""
         self._jobs = jobs
         self._bars.start()
         self.note(summary(jobs, at_once))
@@ -94,23 +88,19 @@ class Bars(CompareView):
         self._redraw()
 
     def started(self, job: Job) -> None:
-        """Add its bar."""
         self._tasks[job] = self._bars.add_task(f"  {job.name}", total=1.0, words="starts")
 
     def progressed(self, job: Job) -> None:
-        """Move its bar."""
         words = "" if job.error is None else f"test error {job.error:.2%}"
         self._bars.update(self._tasks[job], completed=job.progress, words=words)
         self._redraw()
 
     def ended(self, job: Job) -> None:
-        """Its line stays, its bar goes."""
         self._bars.remove_task(self._tasks.pop(job))
         self.note(f"{job.state:<9} {result(job)}")
         self._redraw()
 
     def remaining(self, seconds: float | None) -> None:
-        """Show the time that is left; once a second it is enough."""
         now = time.monotonic()
         if seconds is not None and (self._left is None or now - self._left[0] > 1):
             self._left = (now, seconds)
@@ -125,17 +115,15 @@ class Bars(CompareView):
         self._bars.update(self._all, completed=share, words=f"{done} of {len(self._jobs)}{left}")
 
     def note(self, text: str) -> None:
-        """Above the bars."""
         self._bars.console.print(text, markup=False, highlight=False)
 
     def end(self, jobs: Sequence[Job]) -> None:
-        """Leave the terminal as it was found."""
         self._bars.stop()
 
 
 def choose(plain: bool = False) -> CompareView:
-    """The view that fits: bars in a terminal, else lines."""
-    return Lines() if plain or not sys.stdout.isatty() else Bars()
+    """Return the view that fits: bars in a terminal, else lines."""
+    return PlainCompareView() if plain or not sys.stdout.isatty() else LiveCompareView()
 
 
 def summary(jobs: Sequence[Job], at_once: int) -> str:
@@ -147,7 +135,7 @@ def summary(jobs: Sequence[Job], at_once: int) -> str:
 
 
 def result(job: Job) -> str:
-    """Name and outcome of a job that has ended."""
+    """Return name and outcome of a job that has ended."""
     if job.state == "failed":
         return f"{job.name}: {job.reason}"
     error = "" if job.error is None else f": last test error {job.error:.2%}"
@@ -155,7 +143,7 @@ def result(job: Job) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Write a duration for people."""
+    """Format a duration: "9 s", "2 min 05 s", "3 h 07 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

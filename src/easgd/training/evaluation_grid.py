@@ -20,7 +20,7 @@ class Grid:
 
     @staticmethod
     def of(config: Config, most_steps: float) -> Grid:
-        """The grid of a run: as it was asked for, or forty points over its budget."""
+        """Return the grid that the settings ask for, or forty points over the budget."""
         if config.evaluate_every is not None:
             return Grid(seconds=config.evaluate_every)
         if most_steps == float("inf"):
@@ -28,8 +28,8 @@ class Grid:
         return Grid(steps=max(1.0, most_steps / POINTS))
 
     def point(self, time: float, steps: int) -> int:
-        """The number of the last point that is reached."""
-        # The tolerance keeps a point that rounding puts a hair above its number.
+        """Return the number of the last point that is reached."""
+        # The tolerance counts a point whose quotient is rounded down below its number.
         if self.seconds is not None:
             return int(time / self.seconds + 1e-9)
         assert self.steps is not None

@@ -2,7 +2,7 @@
 
     python -m easgd.training.evaluator RUN
 
-ends when the run says that no more snapshots come, or when whoever started it is gone.
+ends when the run marks that no more snapshots come, or when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -19,57 +19,62 @@ from typing import Any
 import torch
 
 from easgd import checkpoint
+from easgd.console import warn, warn_once
 from easgd.errors import SettingError
-from easgd.training.folder import RunFolder, read_lines
+from easgd.files import read_json_lines, reason
+from easgd.training.checkpoints import LineFile
+from easgd.training.folder import RunFolder
 from easgd.training.task import Task
 
 LAST = "last"
 POLL = 0.05
 
 
-def leave(folder: RunFolder, number: int, snapshot: dict[str, Any]) -> bool:
-    """Put a snapshot where the evaluator finds it; False if the disk does not take it."""
+def save_snapshot(folder: RunFolder, number: int, snapshot: dict[str, Any]) -> bool:
+    """Write a snapshot for the evaluator; False, with one warning, if the disk does not take it."""
     try:
         checkpoint.save(folder.snapshots / f"{number:06d}.safetensors", snapshot)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        print(f"easgd: warning: a snapshot of the center was not written ({why}); going on", file=sys.stderr)
+        warn_once(f"snapshots of the center are not written in {folder.snapshots} ({reason(error)}); going on")
         return False
     return True
 
 
 def waiting(folder: RunFolder) -> list[Path]:
-    """The snapshots that nobody has measured, the oldest first."""
+    """Return the snapshots that are not measured yet, the oldest first."""
     return sorted(folder.snapshots.glob("[0-9]*.safetensors"))
 
 
 def measure_waiting(folder: RunFolder, task: Task, told: Callable[[dict[str, Any]], None] | None = None) -> int:
-    """Measure all that wait; return how many."""
-    count = 0
-    for path in waiting(folder):
+    """Measure all snapshots that wait, call `told` with each row, and return how many there were."""
+    if not (paths := waiting(folder)):
+        return 0
+    count, file = 0, LineFile(folder.evaluations_path)
+    for path in paths:
         try:
             snapshot = checkpoint.load(path)
         except SettingError as error:
-            print(f"easgd: warning: {error}", file=sys.stderr)
+            warn(str(error))
             path.unlink(missing_ok=True)
             continue
         row = {**snapshot["facts"], **task.measure(snapshot["center"])}
-        with open(folder.evaluations_path, "a") as file:
-            file.write(json.dumps(row) + "\n")
-        path.unlink()
+        file.write(json.dumps(row))
+        file.flush()
+        path.unlink()  # on a full disk this makes room for the row, which is then written by the next flush
         count += 1
         if told is not None:
             told(row)
+    file.close()
     return count
 
 
 def numbers_used(folder: RunFolder) -> int:
-    """How many snapshots the run has had so far."""
-    return len(list(read_lines(folder.evaluations_path))) + len(waiting(folder))
+    """Return how many snapshots the run has had so far."""
+    return len(list(read_json_lines(folder.evaluations_path))) + len(waiting(folder))
 
 
 def _follow_parent() -> None:
-    """End with whoever holds the other end of our standard input."""
+    """End this process when the other end of its standard input is closed: its parent has ended."""
 
     def watch() -> None:
         while sys.stdin.buffer.read(1):
@@ -80,7 +85,6 @@ def _follow_parent() -> None:
 
 
 def main(path: str) -> None:
-    """Measure snapshots as they come."""
     torch.set_num_threads(1)
     os.nice(5)  # the workers come first
     _follow_parent()
@@ -88,7 +92,7 @@ def main(path: str) -> None:
     task = Task(folder.config())
     while not (measure_waiting(folder, task) == 0 and (folder.snapshots / LAST).exists()):
         time.sleep(POLL)
-    measure_waiting(folder, task)  # what came between the two looks
+    measure_waiting(folder, task)  # written between the measuring and the check
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The folder of a training run: what is written where, so that a run killed at any moment leaves something to read.
+"""The folder of a training run: its files, each readable at any moment, also after a kill.
 
 config.json             the resolved settings; `easgd train --config` takes them back
 environment.json        versions, machine, revision, command, start
 evaluations.jsonl       one line per evaluation of the center
 records-*.jsonl         one line per step and event (`easgd.records`)
 checkpoints/            the last two states (`easgd.training.checkpoints`)
-snapshots/              centers that wait to be evaluated
+snapshots/              centers to be evaluated
 model.safetensors       the final center, under the names of the model's own state dict
 status.json             running, finished, interrupted or failed
 """
@@ -13,7 +13,6 @@ status.json             running, finished, interrupted or failed
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
 import subprocess
@@ -22,17 +21,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from easgd.console import warn_once
 from easgd.errors import SettingError, refuse
+from easgd.files import read_json, read_json_lines, reason, write_json
+from easgd.machine import usable_cores
 from easgd.training.config import Config
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RunFolder:
-    """Paths of a run, and the small files in it."""
+    """The paths of a run and its small files."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -42,7 +41,7 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
 
     def create(self, config: Config) -> None:
-        """Begin a new run here; a folder that holds another run is refused."""
+        """Create the folder of a new run; refuse one that holds another run."""
         if (self.path / "config.json").exists():
             remedy = f"resume it with `easgd train --resume {self.path}`, or choose another folder"
             raise refuse("out", self.path, "it holds a run already", remedy)
@@ -54,15 +53,13 @@ class RunFolder:
             self.set_status("running")
             write_json(self.path / "config.json", config.as_dict())
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise refuse("out", self.path, why, "choose a folder that can be written") from error
+            raise refuse("out", self.path, reason(error), "choose a folder that can be written") from error
 
     def write_config(self, config: Config) -> None:
-        """Write changed settings of a run that goes on."""
-        write_json(self.path / "config.json", config.as_dict())
+        """Write the changed settings of a resumed run."""
+        self._write("config.json", config.as_dict())
 
     def config(self) -> Config:
-        """Read the settings back."""
         path = self.path / "config.json"
         if not path.exists():
             raise refuse("run", self.path, "it holds no config.json", "give the folder of a run")
@@ -70,21 +67,34 @@ class RunFolder:
 
     @property
     def status(self) -> dict[str, Any]:
-        """How the run stands; a run that was killed still says "running"."""
+        """The content of status.json; a run that was killed still says "running"."""
         return read_json(self.path / "status.json") or {"state": "running", "reason": "", "seconds": 0.0}
 
     def set_status(self, state: str, reason: str = "", **more: Any) -> None:
-        """Write how the run stands."""
-        write_json(self.path / "status.json", {"state": state, "reason": reason, **more})
+        """Write status.json; only warn if the disk does not take it."""
+        data = {"state": state, "reason": reason, **more}
+        if not self._write("status.json", data):
+            # An old status would be wrong. Without it the disk may have room for the new one.
+            with suppress(OSError):
+                (self.path / "status.json").unlink()
+                write_json(self.path / "status.json", data)
+
+    def _write(self, name: str, data: dict[str, Any]) -> bool:
+        try:
+            write_json(self.path / name, data)
+        except OSError as error:
+            warn_once(f"{self.path / name} could not be written ({reason(error)}); going on")
+            return False
+        return True
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """All whole lines of evaluations.jsonl, in the order of time."""
-        lines = [line for line in read_lines(self.evaluations_path) if "time" in line]
+        """Return all whole lines of evaluations.jsonl, in the order of time."""
+        lines = [line for line in read_json_lines(self.evaluations_path) if "time" in line]
         return sorted(lines, key=lambda line: float(line["time"]))
 
 
 def default_folder(config: Config) -> Path:
-    """A new folder under runs/: method, data and the moment."""
+    """Return a new folder under runs/, named after method, data and time."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     name = f"{config.method}-{config.data.removesuffix('.easgd').replace('/', '-')}-{stamp}"
     path, number = Path("runs") / name, 1
@@ -93,50 +103,8 @@ def default_folder(config: Config) -> Path:
     return path
 
 
-def write_model(path: Path, state: dict[str, Tensor]) -> None:
-    """Write a state dict as plain safetensors, whole or not at all; a disk that does not take it costs a warning."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # safetensors refuses tensors that share memory or lie in another order.
-        save_file({name: tensor.clone().contiguous() for name, tensor in state.items()}, scratch)
-        os.replace(scratch, path)
-    except (OSError, SafetensorError) as error:
-        scratch.unlink(missing_ok=True)
-        print(f"easgd: warning: the center could not be saved in {path}: {error}", file=sys.stderr)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write a small file so that a reader finds the old or the new one, never a half."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(data, indent=2) + "\n")
-    os.replace(scratch, path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a small file; None if it is missing or broken."""
-    with suppress(OSError, ValueError):
-        data = json.loads(path.read_text())
-        return data if isinstance(data, dict) else None
-    return None
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines of a file of JSON lines; a torn last one is left out."""
-    if not path.exists():
-        return
-    with open(path, "rb") as file:
-        for line in file:
-            with suppress(ValueError):
-                data = json.loads(line)
-                if isinstance(data, dict):
-                    yield data
-
-
 def environment() -> dict[str, Any]:
-    """What a reader needs to know of the machine and the code."""
+    """Describe the machine and the code."""
     from importlib.metadata import version
 
     import torch
@@ -146,7 +114,7 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cpus": os.cpu_count(),
+        "cpus": usable_cores(),
         "git": git_revision(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -154,7 +122,7 @@ def environment() -> dict[str, Any]:
 
 
 def git_revision() -> str | None:
-    """The revision of the code that runs, with a mark if it was changed; None outside a repository."""
+    """Return the git revision of this code, marked if it was changed; None outside a repository."""
     here = Path(__file__).parent
     with suppress(OSError, subprocess.SubprocessError):
         out = subprocess.run(
@@ -167,13 +135,12 @@ def git_revision() -> str | None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder for the length of the block: two programs must not write the same runs at once."""
+    """Lock a folder for the length of the block: two programs must not write the same runs at once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a")
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise refuse("out", folder, why, "choose a folder that can be written") from error
+        raise refuse("out", folder, reason(error), "choose a folder that can be written") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The gradients of a task, as the simulator wants them: the same numbers on any number of threads.
+"""The gradients of a task for the simulator: the same numbers on any number of threads.
 
 What depends on the order of events, which chunk of the data a worker gets, is drawn when its turn begins. The rest,
 cutting the crops, forward and backward, follows from (worker, step) and may run anywhere.
@@ -46,12 +46,11 @@ class TaskGradient(ModelGradient):
         seed_dropout(model, seed_of(self.task.config.seed, worker, step))
 
     def state_dict(self) -> dict[str, Any]:
-        """The loaders' cursors, every worker's pool, and the batches that were drawn and not used."""
+        """Return the loaders' cursors, every worker's pool, and the batches that were drawn and not used."""
         plans = {w: [step, number, torch.from_numpy(rows.copy())] for w, (step, (number, rows)) in self._plans.items()}
         return {"sampler": self.sampler.state_dict(), "plans": plans}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
         self.sampler.load_state_dict(state["sampler"])
         for worker, (step, number, rows) in state["plans"].items():
             self._loader(worker).number = number + 1

@@ -1,4 +1,4 @@
-"""The runs of a comparison: each a process of its own, or several in one that go the same way, watched through JSON."""
+"""The runs of a comparison: each a process of its own, or several in one that share gradients; read as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from easgd.engines.local.process import Lifeline, describe_exit, sigint_blocked
+from easgd.files import write_json
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, write_json
+from easgd.training.folder import RunFolder
 
 Lines = queue.Queue[tuple["Job", dict[str, Any] | None]]
 
 
 @dataclass(eq=False)
 class Job:
-    """A run and how it stands: waiting, running, kept (finished earlier), finished, failed or interrupted."""
+    """A run and its state: waiting, running, kept (finished earlier), finished, failed or interrupted."""
 
     config: Config
     path: Path
@@ -42,18 +43,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return self.path.name
 
     def expected(self) -> float | None:
-        """Seconds the whole run takes, judged by this session; None while nobody knows."""
+        """Estimate the seconds of the whole run from this session; None while that is not possible."""
         gained = self.progress - self.first
         spent = self.seconds if self.seconds else time.monotonic() - self.began
         return spent / gained if self.began and gained > 0.01 else None
 
 
 class Process:
-    """The running process of a job, or of several that go the same way (`training.family`)."""
+    """The process of a job, or of several that share their gradients (`training.shared_gradients`)."""
 
     def __init__(self, jobs: Sequence[Job], logs: Path, lifeline: Lifeline, lines: Lines) -> None:
         self.jobs, self._lines = jobs, lines
@@ -102,17 +102,17 @@ class Process:
             self._lines.put((job, None))
 
     def interrupt(self) -> None:
-        """Ask the run to save itself and end."""
+        """Ask the run to save its state and end."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End the run and everything it started, at once."""
+        """Kill the run and everything it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def conclude(self, job: Job, stopped: bool) -> None:
-        """The process has ended: write down how a job of it stands."""
+        """Set the state of one of the jobs, now that the process has ended."""
         self._log.close()
         code = self._process.returncode
         job.seconds = time.monotonic() - job.began
@@ -127,7 +127,7 @@ class Process:
 
 
 def _command(jobs: Sequence[Job], logs: Path) -> list[str]:
-    """What the process runs. A run folder is the run's own to make; its settings wait beside the log."""
+    """Return the process's command. The run creates its own folder, so its settings are written beside the log."""
     settings = [logs / f"{job.name}.json" for job in jobs]
     for job, file in zip(jobs, settings, strict=True):
         write_json(file, job.config.as_dict())

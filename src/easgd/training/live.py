@@ -12,7 +12,7 @@ from rich.text import Text
 
 from easgd.training.config import Config
 from easgd.training.monitor import Monitor, WorkerStatus
-from easgd.training.view import Row, Silent, measures
+from easgd.training.view import Row, Silent, counted, measures
 
 REDRAW = 0.2
 MOST_ROWS = 16
@@ -26,39 +26,46 @@ class Live(Silent):
             TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
             TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=1.0, rate="")
+        # Its clock starts with the first step: starting the workers is no training.
+        self._task = self._bar.add_task("", total=1.0, rate="starting", start=False)
         self._center = Text("the center has not been measured yet")
         self._live = RichLive(self._bar, refresh_per_second=5, transient=False)
-        self._drawn = 0.0
+        self._drawn, self._monitor = 0.0, Monitor()
 
     def begin(self, config: Config, folder: str) -> None:
-        """Show the settings above the table."""
         method = config.make_method().describe(config.workers, config.lr)
         self._bar.update(self._task, description=config.label)
         self._live.start()
         self._live.console.print(f"{method}; η = {config.lr:g} on {config.data}, {config.engine} → {folder}")
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        """Redraw a few times a second."""
         if time.monotonic() - self._drawn < REDRAW:
             return
         self._drawn = time.monotonic()
+        if not monitor.steps:
+            return
+        self._bar.start_task(self._task)
         loss = "" if monitor.loss is None else f"   online loss {monitor.loss:.4f}"
         rate = f"{monitor.steps / seconds:.0f} steps/s{loss}" if seconds else ""
         self._bar.update(self._task, completed=share, rate=rate)
-        self._live.update(Group(self._bar, self._center, workers_table(monitor), *map(Text, monitor.events)))
+        self._monitor = monitor
+        self._draw()
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """Show the measures."""
+    def _draw(self) -> None:
+        table, events = workers_table(self._monitor), map(Text, self._monitor.events)
+        self._live.update(Group(self._bar, self._center, table, *events))
+
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
         self._center = Text(f"center: {measures(row).strip()}")
         self._bar.update(self._task, completed=share)
+        if rest is not None:
+            self._bar.update(self._task, rate=counted(rest))
+            self._draw()
 
     def note(self, text: str) -> None:
-        """A line above the table."""
         self._live.console.print(text)
 
     def end(self, state: str, reason: str) -> None:
-        """Leave the last table standing."""
         if state == "finished":
             self._bar.update(self._task, completed=1.0)
         self._live.stop()
@@ -66,7 +73,7 @@ class Live(Silent):
 
 
 def workers_table(monitor: Monitor) -> Table:
-    """Clock, distance to the center, staleness and time split of every worker."""
+    """Return a row per worker: clock, distance to the center, staleness and time split."""
     table = Table(box=None, header_style="dim", padding=(0, 2))
     for name in ("worker", "clock", "‖x − x̃‖", "staleness", "compute/data/communication", ""):
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on, from its records alone; the same for every engine."""
+"""The state of a run while it goes on, from its records alone; the same for every engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from easgd.records import Event, Record, Step
 
 @dataclass
 class WorkerStatus:
-    """One worker, as its last records show it."""
+    """One worker, according to its last records."""
 
     clock: int = 0
     time: float = 0.0
@@ -24,7 +24,6 @@ class WorkerStatus:
     state: str = ""
 
     def take(self, step: Step) -> None:
-        """Note a step."""
         self.clock, self.time = step.clock + 1, step.time
         self.distance = self.distance if step.distance is None else step.distance
         self.staleness = self.staleness if step.staleness is None else step.staleness
@@ -44,7 +43,6 @@ class Monitor:
     events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
 
     def take(self, record: Record) -> None:
-        """Note one record."""
         if isinstance(record, Event):
             worker = "" if record.worker is None else f" worker {record.worker}"
             self.events.append(f"{record.time:.1f} s:{worker} {record.event} {record.detail}".rstrip())
@@ -64,12 +62,10 @@ class Monitor:
         return sum(self.losses) / len(self.losses) if self.losses else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums and rows as plain data."""
         rows = {rank: asdict(seen) for rank, seen in self.workers.items()}
         return {"steps": self.steps, "bytes": self.bytes, "time": self.time, "workers": rows, "losses": [*self.losses]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
         self.steps, self.bytes, self.time = state["steps"], state["bytes"], state["time"]
         self.workers = {int(rank): WorkerStatus(**row) for rank, row in state["workers"].items()}
         self.losses = deque(state["losses"], maxlen=100)

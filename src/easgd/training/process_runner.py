@@ -1,7 +1,7 @@
-"""A training run on real processes: the workers train, this process looks on.
+"""A training run on real processes: the workers train, this process observes.
 
 It takes snapshots of the center on a grid of time, has them measured, opens checkpoints, and shows what the records
-say. Workers never wait for an evaluation; for a checkpoint they meet between two steps (`training_worker.py`).
+say. Workers never wait for an evaluation; a checkpoint is a barrier between two steps (`training_worker.py`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.engines.run import Result, run
+from easgd.files import atomic, parse_json_line, read_json_lines
 from easgd.launch.observer import CenterView
+from easgd.machine import usable_cores
+from easgd.records import Record, parse
 from easgd.training.checkpoints import SUFFIX, Checkpoints
 from easgd.training.config import Config
 from easgd.training.evaluation_grid import Grid
-from easgd.training.evaluator import LAST, leave, measure_waiting, numbers_used, waiting
-from easgd.training.folder import RunFolder, read_lines
+from easgd.training.evaluator import LAST, measure_waiting, numbers_used, save_snapshot, waiting
+from easgd.training.folder import RunFolder
 from easgd.training.monitor import Monitor
 from easgd.training.tail import Tail
 from easgd.training.task import Task
 from easgd.training.training_worker import FINAL, STOP, work
 from easgd.training.view import View
 
-MEETING_SECONDS = 2.0
-"""How long a meeting waits for a worker, besides four steps; one that failed is tried again after five times that."""
+BARRIER_SECONDS = 2.0
+"""A checkpoint barrier waits this long plus four steps; one that failed is repeated after five times that."""
 
 
 class ProcessRunner:
@@ -44,23 +47,25 @@ class ProcessRunner:
         self.task = Task(config)
         self.monitor = Monitor()
         self.checkpoints = Checkpoints(folder.checkpoints)
-        self.tail = Tail(folder.path)
+        self.records: Tail[Record] = Tail(folder.path, "records-*.jsonl", parse)
+        self.rows = Tail(folder.path, folder.evaluations_path.name, parse_json_line)
         self.elapsed: float | None = None
         self.seconds = 0.0
         self.stop_requested = False
         self.result: Result | None = None
         self.live = config.evaluate == "live" or config.target is not None
         if config.evaluate == "auto":
-            self.live = self.live or (os.cpu_count() or 1) > (config.workers or 1)
+            self.live = self.live or usable_cores() > (config.workers or 1)
         self._evaluator: subprocess.Popen[bytes] | None = None
-        self._snapshots = self._seen_rows = 0
+        self._snapshots = 0
         self.grid, self._point = Grid.of(config, self.task.most_steps), -1
         self._draft: Path | None = None
+        self._target_reached = False
 
     # running ---------------------------------------------------------------------------------------------------
 
     def load(self) -> bool:
-        """Go on from the newest checkpoint: forget what the files say about the time after it."""
+        """Go on from the newest checkpoint: remove what the files say about the time after it."""
         parts = self.checkpoints.load()
         self.elapsed = 0.0 if parts is None else float(parts["progress"]["time"])
         for path in (self.folder.evaluations_path, *self.folder.path.glob("records-*.jsonl")):
@@ -73,7 +78,7 @@ class ProcessRunner:
         if parts is not None:
             self.monitor.load_state_dict(parts["progress"]["monitor"])
             self._point = self.grid.point(self.monitor.time, self.monitor.steps)
-        self.tail.skip()
+        self.records.skip()
         return parts is not None
 
     def run(self) -> tuple[str, str]:
@@ -81,7 +86,7 @@ class ProcessRunner:
         for leftover in (self.folder.path / STOP, self.folder.snapshots / LAST):
             leftover.unlink(missing_ok=True)
         self._snapshots = numbers_used(self.folder)
-        self._seen_rows = len(list(read_lines(self.folder.evaluations_path)))
+        self.rows.skip()
         if self.live:
             self._evaluator = start_evaluator(self.folder)
         began = time.monotonic() - float(self.folder.status.get("seconds") or 0.0)
@@ -106,34 +111,36 @@ class ProcessRunner:
         return "finished", f"{self.monitor.steps} steps in {self.monitor.time:.1f} s{loss}"
 
     def center(self) -> dict[str, Tensor] | None:
-        """The final center is in its file already: the engine has saved it, even if every worker died."""
-        with contextlib.suppress(FileNotFoundError):
+        """Return the final center if the engine could not save it; else rename its file and return None."""
+        try:
             os.replace(self.folder.path / "center.safetensors", self.folder.model)
+        except FileNotFoundError:
+            return None if self.result is None else self.result.center
         return None
 
     def close(self) -> None:
-        """Let the evaluator go."""
+        """End the evaluator."""
         if self._evaluator is not None and self._evaluator.poll() is None:
             self._evaluator.kill()
             self._evaluator.wait()
 
-    # looking on ------------------------------------------------------------------------------------------------
+    # observing -------------------------------------------------------------------------------------------------
 
     def look(self, center: CenterView) -> None:
-        """Ten times a second: records, a snapshot if one is due, the checkpoint, what the evaluator found."""
+        """Read records, take a snapshot if one is due, see to the checkpoint, show what the evaluator found."""
         self._read()
         self._snapshot(center)
         self._checkpoint(center, time.monotonic())
-        self._news()
+        self._show_rows()
         self.view.progress(self.progress(), self.monitor, self.monitor.time)
 
     def ended(self, center: CenterView) -> None:
-        """All workers have ended: the last snapshot, and a checkpoint of their last states."""
+        """Take the last snapshot, and make a checkpoint of the states that the workers left."""
         self._read()
         slots = center.snapshot()
         if slots is None:
             return
-        self._leave(center.named(slots), center.version)
+        self._save_snapshot(center.named(slots), center.version)
         final = self.folder.checkpoints / FINAL
         if final.exists():
             number = self.checkpoints.next_number()
@@ -142,11 +149,11 @@ class ProcessRunner:
             self._complete(number, {"slots": slots, "version": center.version})
 
     def _read(self) -> None:
-        for record in self.tail.read():
+        for record in self.records.read():
             self.monitor.take(record)
 
     def progress(self) -> float:
-        """How much of the budget is used."""
+        """Return how much of the budget is used."""
         by_time = self.monitor.time / self.config.seconds if self.config.seconds else 0.0
         return min(1.0, max(by_time, self.monitor.steps / self.task.most_steps))
 
@@ -154,41 +161,53 @@ class ProcessRunner:
         """Take the center when a point of the grid has passed; points that passed unseen are left out."""
         point = self.grid.point(self.monitor.time, self.monitor.steps)
         if point > self._point and (slots := center.snapshot()) is not None:
-            self._leave(center.named(slots), center.version)
+            self._save_snapshot(center.named(slots), center.version)
             self._point = point
 
-    def _leave(self, state: dict[str, Tensor], version: int) -> None:
+    def _save_snapshot(self, state: dict[str, Tensor], version: int) -> None:
         facts = {
             "time": self.monitor.time, "steps": self.monitor.steps, "version": version, "bytes": self.monitor.bytes
         }  # fmt: skip
-        if leave(self.folder, self._snapshots, {"facts": facts, "center": state}):
+        if save_snapshot(self.folder, self._snapshots, {"facts": facts, "center": state}):
             self._snapshots += 1
 
-    def _news(self) -> None:
-        """Show what the evaluator has found, and stop the run when the target is reached."""
-        rows = list(read_lines(self.folder.evaluations_path))
-        for row in rows[self._seen_rows :]:
+    def _show_rows(self) -> None:
+        """Show what the evaluator has measured, and stop the workers when the target is reached."""
+        for row in self.rows.read():
             self.view.evaluated(row, self.progress())
-            if self.config.target is not None and row["test_error"] <= self.config.target:
+            self._target_reached |= self.config.target is not None and row["test_error"] <= self.config.target
+        if self._target_reached:
+            with contextlib.suppress(OSError):  # on a full disk: try again at the next turn
                 (self.folder.path / STOP).touch()
-        self._seen_rows = len(rows)
 
     def _measure_rest(self) -> None:
-        """Measure the snapshots that still wait; beside us or here."""
-        left = len(waiting(self.folder))
-        if left > 5:
-            self.view.note(f"measuring {left} snapshots of the center")
+        """Measure the snapshots that are left when training has ended: wait for the evaluator, or measure here."""
+        total, done = len(waiting(self.folder)), 0
+
+        def show(row: dict[str, Any]) -> None:
+            nonlocal done
+            done += 1
+            self.view.evaluated(row, self.progress(), (done, max(done, total)))
+
+        if total > 5:
+            self.view.note(f"measuring {total} snapshots of the center")
         if self._evaluator is not None:
-            (self.folder.snapshots / LAST).touch()
-            while self._evaluator.poll() is None:
-                time.sleep(0.05)
-                self._news()
-        measure_waiting(self.folder, self.task, lambda row: self.view.evaluated(row, self.progress()))
+            try:
+                (self.folder.snapshots / LAST).touch()
+            except OSError:  # a full disk: the evaluator would wait for this mark for ever
+                self.close()
+            ended = False
+            while not ended:
+                ended = self._evaluator.poll() is not None  # asked before reading: no row can come later
+                for row in self.rows.read():
+                    show(row)
+                time.sleep(0 if ended else 0.05)
+        measure_waiting(self.folder, self.task, show)
 
     # checkpoints -----------------------------------------------------------------------------------------------
 
     def _checkpoint(self, center: CenterView, now: float) -> None:
-        """Open a draft when it is time; when all living workers have left their parts, take the center and publish."""
+        """Open a draft when one is due; when all living workers have saved their parts, add the center's."""
         if self._draft is None:
             if now >= self._next_checkpoint and center.joined():
                 self._number = self.checkpoints.next_number()
@@ -205,23 +224,18 @@ class ProcessRunner:
             self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
         elif now > self._deadline:
             missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]
-            self.view.note(f"no checkpoint now: workers {missing} did not come; trying again later")
+            self.view.note(f"no checkpoint now: workers {missing} did not save their state in time; trying again later")
             shutil.rmtree(self._draft, ignore_errors=True)
             self._draft, self._next_checkpoint = None, now + max(5 * self._patience(), self.config.checkpoint_every)
 
     def _patience(self) -> float:
         step = self.monitor.time * len(self.monitor.workers) / max(1, self.monitor.steps)
-        return MEETING_SECONDS + 4 * step
+        return BARRIER_SECONDS + 4 * step
 
     def _complete(self, number: int, center: dict[str, Any]) -> None:
-        self._read()  # the workers stand still: now all records belong to the checkpoint's moment
+        self._read()  # the workers wait: all records so far belong to this checkpoint
         progress = {"time": self.monitor.time, "monitor": self.monitor.state_dict()}
-        try:
-            for name, state in (("center", center), ("progress", progress)):
-                checkpoint.save(self.checkpoints.draft(number) / f"{name}{SUFFIX}", state)
-            self.checkpoints.publish(number)
-        except OSError as error:
-            self.checkpoints.failed(number, error)
+        self.checkpoints.complete(number, {"center": center, "progress": progress})
 
 
 def start_evaluator(folder: RunFolder) -> subprocess.Popen[bytes]:
@@ -231,9 +245,8 @@ def start_evaluator(folder: RunFolder) -> subprocess.Popen[bytes]:
 
 
 def forget_after(path: Path, moment: float) -> None:
-    """Drop the lines of a file of JSON lines that tell of a later time."""
+    """Remove the lines of a file of JSON lines that have a later time."""
     if path.exists():
-        kept = [line for line in read_lines(path) if float(line.get("time", 0.0)) <= moment]
-        scratch = path.with_name(f".{path.name}")
-        scratch.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        os.replace(scratch, path)
+        kept = [line for line in read_json_lines(path) if float(line.get("time", 0.0)) <= moment]
+        with atomic(path) as scratch:
+            scratch.write_text("".join(json.dumps(line) + "\n" for line in kept))

@@ -46,12 +46,11 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Method, p and τ."""
         return self.config.label
 
     @property
     def status(self) -> dict[str, Any]:
-        """State, reason, and how far it came."""
+        """State, reason and seconds of the run."""
         return self.folder.status
 
     @property

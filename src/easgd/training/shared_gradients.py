@@ -1,12 +1,12 @@
 """Runs that differ only in what is measured, computed together: one path, one gradient per step.
 
-ADOWNPOUR and MVADOWNPOUR go DOWNPOUR's way and measure an average of its center; ASGD and MVASGD go SGD's. On the
-virtual clock such runs step side by side in one process. The first computes the gradients; the others take them, after
-a look whether their own x has the same bits. Each leaves the folder that it would have left alone.
+ADOWNPOUR and MVADOWNPOUR take DOWNPOUR's steps and measure an average of its center; ASGD and MVASGD take SGD's. On the
+virtual clock such runs step side by side in one process. The first computes the gradients; the others reuse them, after
+a check that their own x has the same bits. Each writes the same folder as if it had run alone.
 
     python -m easgd.training.shared_gradients OUT SETTINGS [OUT SETTINGS …]
 
-begins each run in its folder, or goes on with it where it holds one, and prints JSON lines that name their run.
+begins or resumes each run in its folder, and prints JSON lines that name their run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from easgd.engines.simulate.gradients import Gradients
-from easgd.signals import handle_signals
+from easgd.signals import StopRequest, handle_signals
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, alone, write_model
+from easgd.training.folder import RunFolder, alone
 from easgd.training.simulation_runner import SimulationRunner
-from easgd.training.train import StopRequest
-from easgd.training.view import Json
+from easgd.training.train import save_model
+from easgd.training.view import Json, shielded
 from easgd.worker.state import WorkerState
 
 Tape = dict[tuple[int, int], tuple[Tensor, Tensor, float | None]]
@@ -34,39 +34,36 @@ Tape = dict[tuple[int, int], tuple[Tensor, Tensor, float | None]]
 
 
 class Recording(Gradients):
-    """Gradients of the first run, which are written down."""
+    """Gradients of the first run, which are kept for the others."""
 
     def __init__(self, gradients: Gradients, tape: Tape) -> None:
         super().__init__(gradients.function, gradients.parallel)
         self._tape = tape
 
     def take(self, worker: WorkerState) -> Tensor:
-        """Compute, and keep a copy."""
         g = super().take(worker)
         self._tape[worker.rank, worker.clock] = worker.replica.read().clone(), g.clone(), self.loss(worker)
         return g
 
 
 class Replaying(Gradients):
-    """Gradients of another run of the same path."""
+    """Gradients that the first run of the same path computed."""
 
     def __init__(self, gradients: Gradients, tape: Tape) -> None:
         super().__init__(gradients.function)
         self._tape, self._losses = tape, dict[int, float | None]()
 
     def take(self, worker: WorkerState) -> Tensor:
-        """Take what the first run computed, here and now."""
         x, g, self._losses[worker.rank] = self._tape[worker.rank, worker.clock]
         assert torch.equal(x, worker.replica.read()), f"worker {worker.rank}, step {worker.clock}: the paths differ"
         return g.clone()
 
     def loss(self, worker: WorkerState) -> float | None:
-        """The loss that came with it."""
         return self._losses.get(worker.rank)
 
 
 class SharedGradientGroup:
-    """Runs that step together, saved together: after a kill all of them go on from the same tick."""
+    """Runs that step together and are saved together: after a kill all of them go on from the same tick."""
 
     def __init__(self, members: Sequence[SimulationRunner]) -> None:
         self.members, self.stop_requested = members, False
@@ -77,7 +74,6 @@ class SharedGradientGroup:
             other.sim.gradients = Replaying(other.sim.gradients, self._tape)
 
     def run(self) -> None:
-        """Step until all have ended."""
         saved = time.monotonic()
         while any(member.ended is None for member in self.members):
             for member in self.members:
@@ -93,11 +89,11 @@ class SharedGradientGroup:
 
 
 def carry_out(runs: Sequence[tuple[Path, Path]]) -> int:
-    """Begin or go on with runs, given as folder and file of settings; return the exit code."""
+    """Begin or resume runs, given as folder and file of settings; return the exit code."""
     torch.set_num_threads(1)
-    asked = StopRequest()
+    request = StopRequest()
     with ExitStack() as held:
-        held.enter_context(handle_signals(asked))
+        held.enter_context(handle_signals(request))
         members = []
         for out, settings in runs:
             folder, resumed = RunFolder(out), (out / "config.json").exists()
@@ -105,35 +101,36 @@ def carry_out(runs: Sequence[tuple[Path, Path]]) -> int:
             if not resumed:
                 folder.create(config)
             held.enter_context(alone(out))
-            member = SimulationRunner(config, folder, Json(out.name))
+            member = SimulationRunner(config, folder, shielded(Json(out.name)))
             held.callback(member.close)
             if resumed:
                 member.load()
             members.append(member)
-        for family in in_step(members):
-            asked.tell(family)
-            _carry_out(family)
-    return 130 if any(member.ended and member.ended[0] == "interrupted" for member in members) else 0
+        for group in in_step(members):
+            request.tell(group)
+            _carry_out(group)
+    states = {member.ended[0] for member in members if member.ended is not None}
+    return 130 if "interrupted" in states else 1 if "failed" in states else 0
 
 
 def in_step(members: Sequence[SimulationRunner]) -> list[SharedGradientGroup]:
-    """Put together who stands at the same tick; a kill between two checkpoints may have parted them."""
+    """Group the runs that are at the same tick; a kill between two checkpoints may have separated them."""
     groups: dict[int, list[SimulationRunner]] = {}
     for member in members:
         groups.setdefault(member.sim.ticks, []).append(member)
     return [SharedGradientGroup(group) for group in groups.values()]
 
 
-def _carry_out(family: SharedGradientGroup) -> None:
+def _carry_out(group: SharedGradientGroup) -> None:
     try:
-        family.run()
+        group.run()
     except BaseException as error:
-        for member in family.members:
+        for member in group.members:
             member.folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=member.seconds)
         raise
-    for member in family.members:
+    for member in group.members:
         assert member.ended is not None
-        write_model(member.folder.model, member.center())
+        member.ended = save_model(member.folder, member.ended, member.center())
         member.folder.set_status(*member.ended, seconds=member.seconds)
         member.view.end(*member.ended)
 

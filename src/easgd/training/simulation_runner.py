@@ -60,7 +60,7 @@ class SimulationRunner:
     # running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[str, str]:
-        """Train until the budget is used up or somebody asks to stop; return state and reason."""
+        """Train until the budget is used up or a stop is requested; return state and reason."""
         while self.ended is None:
             self.advance()
             if self.seconds - self._saved >= self.config.checkpoint_every:
@@ -68,7 +68,7 @@ class SimulationRunner:
         return self.ended
 
     def advance(self) -> None:
-        """One tick, or the end."""
+        """Simulate one tick, or set `ended`."""
         began = time.monotonic() - self.seconds
         if self.point < 0:
             self._measure()
@@ -89,7 +89,7 @@ class SimulationRunner:
             self.save()
 
     def over(self) -> str | None:
-        """Why the run is over, if it is."""
+        """Return why the run is over, if it is."""
         config = self.config
         if config.target is not None and self.last_error <= config.target:
             return f"test error {self.last_error:.4f} reached {config.target}"
@@ -100,7 +100,7 @@ class SimulationRunner:
         return None
 
     def progress(self) -> float:
-        """How much of the budget is used."""
+        """Return how much of the budget is used."""
         by_time = self.sim.time / self.config.seconds if self.config.seconds else 0.0
         return min(1.0, max(by_time, self.monitor.steps / self.task.most_steps))
 
@@ -114,12 +114,12 @@ class SimulationRunner:
         self.last_error, self.last_measured = row["test_error"], self.sim.ticks
         self.point = self.grid.point(self.sim.time, self.monitor.steps)
         self.evaluations.write(json.dumps(row))
-        self.evaluations.position()
-        self.records.position()
+        self.evaluations.flush()
+        self.records.flush()
         self.view.evaluated(row, self.progress())
 
     def center(self) -> dict[str, Tensor]:
-        """What is measured, x̃ or z, as a state dict of the network."""
+        """Return what is measured, x̃ or z, as a state dict of the network."""
         self.vector.copy_(self.sim.center.measured)
         return {name: value.clone() for name, value in self.template.state_dict().items()}
 
@@ -155,6 +155,5 @@ class SimulationRunner:
         return True
 
     def close(self) -> None:
-        """Close the files."""
         self.records.close()
         self.evaluations.close()

@@ -1,4 +1,4 @@
-"""What a run shows when it has ended: its best error, and where the time went, as in the paper's table."""
+"""The closing table of a run: its errors, and where the time went, as in the paper's table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from easgd.training.run import Run
 
 
 def closing(run: Run) -> None:
-    """Print the closing table of a run."""
     from rich.console import Console
     from rich.table import Table
 

@@ -44,7 +44,7 @@ class Task:
         return shape.channels, shape.size, shape.size
 
     def model(self) -> Any:
-        """A network at the run's initial point; every call gives the same one."""
+        """Return a new network at the run's initial point; every call gives the same parameters."""
         name, settings = self.config.network or "", {"seed": self.config.init_seed, "gain": self.config.gain}
         if name in NETWORKS:
             return NETWORKS[name](**settings)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class Task:
         return build(name, **settings)  # type: ignore[arg-type]
 
     def optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        """The local optimizer: the paper's, or another of torch."""
+        """Return the local optimizer: the paper's, or another of torch."""
         lr, wd = self.config.lr or 0.0, self.config.weight_decay
         match self.config.optimizer:
             case "paper":
@@ -66,7 +66,7 @@ class Task:
                 return torch.optim.AdamW(params, lr=lr, weight_decay=wd)
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-        """What changes η on a worker's own clock."""
+        """Return the schedule of η on a worker's own clock; None if η is constant."""
         match self.config.decay:
             case "sqrt":
                 return torch.optim.lr_scheduler.LambdaLR(optimizer, decay(self.config.gamma))
@@ -84,7 +84,7 @@ class Task:
         self, worker: int, *, sampler: Sampler | None = None, cursors: str | os.PathLike[str] | None = None,
         ahead: int = 4,
     ) -> Loader:  # fmt: skip
-        """One worker's endless batches."""
+        """Return one worker's endless batches."""
         seed = self.config.seed
         return Loader(self.train, self.scheme, worker=worker, seed=seed, sampler=sampler, cursors=cursors, ahead=ahead)
 
@@ -97,7 +97,7 @@ class Task:
         return min(by_steps, max(1.0, by_epochs))
 
     def measure(self, state: dict[str, Tensor]) -> dict[str, float]:
-        """Training loss on a fixed subset, test loss and test error of a center, all on center crops."""
+        """Return training loss on a fixed subset, test loss and test error of a center, all on center crops."""
         self.network.load_state_dict(state)
         self.network.eval()
         subset, crop = self.config.train_subset, self.scheme.crop
@@ -113,7 +113,7 @@ def loss(model: nn.Module, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def _mean(model: nn.Module, batches: Iterator[Batch]) -> tuple[float, float]:
-    """Mean loss and share of wrong answers."""
+    """Return the mean loss and the share of wrong answers."""
     total, wrong, count = 0.0, 0, 0
     for images, labels in batches:
         logits = model(images)
@@ -124,18 +124,18 @@ def _mean(model: nn.Module, batches: Iterator[Batch]) -> tuple[float, float]:
 
 
 def scheme_of(config: Config, file: ImageFile, size: int) -> Scheme:
-    """How batches are drawn: the paper's way, with crops where images are larger than the network's input."""
+    """Return how batches are drawn: as in the paper, with crops where images are larger than the network's input."""
     known = {"digits": DIGITS, "cifar10": CIFAR10}
     if config.data in known:
         scheme = known[config.data]
     else:
         scheme = Scheme(crop=None if file.shape == (size, size) else size, flip=True, shards=file.shape is None)
     scheme = dataclasses.replace(scheme, batch=config.batch or scheme.batch)
-    # Eight chunks at a time are to be a part of the set, not several times the set.
+    # The chunks of all loaders together must not exceed the set.
     most = max(1, len(file) // scheme.loaders)
     return dataclasses.replace(scheme, chunk=min(scheme.chunk, most))
 
 
 def seed_of(seed: int, worker: int, step: int) -> int:
-    """The seed of one step's dropout: a function of all three, spread by numpy's mixing."""
+    """Return the seed of one step's dropout, a hash of all three."""
     return int(np.random.SeedSequence([seed, DROPOUT, worker, step]).generate_state(1, np.uint64)[0] >> 1)

@@ -23,25 +23,21 @@ class Events:
         self._writer: Any = None
 
     def begin(self, config: Config, folder: str) -> None:
-        """Open the events file."""
         self._writer = self._make(f"{folder}/tensorboard")
         self.view.begin(config, folder)
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        """Nothing but the view's."""
         self.view.progress(share, monitor, seconds)
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """The measures, against steps of all workers; TensorBoard's wall time is the run's own time."""
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
+        """Write the measures against the steps of all workers; TensorBoard's wall time is the run's own time."""
         for name in ("train_loss", "test_loss", "test_error"):
             self._writer.add_scalar(f"center/{name}", row[name], row["steps"], walltime=row["time"])
-        self.view.evaluated(row, share)
+        self.view.evaluated(row, share, rest)
 
     def note(self, text: str) -> None:
-        """Nothing but the view's."""
         self.view.note(text)
 
     def end(self, state: str, reason: str) -> None:
-        """Close the file."""
         self._writer.close()
         self.view.end(state, reason)

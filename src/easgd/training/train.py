@@ -7,40 +7,39 @@ from typing import Any, Protocol
 
 import torch
 
+from easgd.checkpoint import save_tensors
+from easgd.console import warn
 from easgd.errors import refuse
-from easgd.signals import handle_signals
+from easgd.files import reason
+from easgd.signals import Stoppable, StopRequest, handle_signals
 from easgd.training.config import Config
-from easgd.training.folder import RunFolder, alone, check_free, default_folder, write_model
+from easgd.training.folder import RunFolder, alone, check_free, default_folder
 from easgd.training.run import Run
 from easgd.training.task import Task
-from easgd.training.view import Silent, View
+from easgd.training.view import Silent, View, shielded
 
 ANEW = ("steps", "epochs", "seconds", "target", "evaluate", "checkpoint_every", "parallel", "restarts")
-"""What a run that goes on may be told anew."""
-
-
-class Stoppable(Protocol):
-    """What can be asked to end."""
-
-    stop_requested: bool
+"""Settings that a resumed run may change."""
+Ended = tuple[str, str]
+"""How a run ended: its state and the reason."""
 
 
 class Runner(Stoppable, Protocol):
-    """An engine's way to carry out one run."""
+    """Carries out one run on an engine."""
 
     seconds: float
 
     def load(self) -> bool:
         """Go on from the newest checkpoint, if there is one."""
 
-    def run(self) -> tuple[str, str]:
-        """Train; return how the run ended (a state) and why."""
+    def run(self) -> Ended:
+        """Train; return how the run ended and why."""
 
     def center(self) -> dict[str, torch.Tensor] | None:
-        """The final center."""
+        """Return the final center if it is still to be saved."""
 
     def close(self) -> None:
-        """Let go of files and processes."""
+        """Close files and end processes."""
 
 
 def train(
@@ -73,14 +72,14 @@ def train(
     Task(resolved)  # what cannot be trained is refused before anything is written
     folder.create(resolved)
     with alone(folder.path):
-        return _carry_out(resolved, folder, view or Silent(), resumed=False)
+        return _carry_out(resolved, folder, shielded(view or Silent()), resumed=False)
 
 
 def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings: Any) -> Run:
     """Go on with a run that was interrupted or killed, from its newest checkpoint.
 
-    Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may be given anew, to train longer; so may those
-    that change no number of the training. Others would make it another run.
+    Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may change, to train longer; so may those that
+    change no number of the training. Other changes are refused.
     """
     folder = RunFolder(run)
     config = folder.config()
@@ -92,11 +91,11 @@ def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings:
         if settings:
             config = Config.from_dict({**config.as_dict(), **settings}).resolved()
             folder.write_config(config)
-        return _carry_out(config, folder, view or Silent(), resumed=True)
+        return _carry_out(config, folder, shielded(view or Silent()), resumed=True)
 
 
 def runner_of(config: Config) -> type[Any]:
-    """The class that runs this engine."""
+    """Return the class of the engine's runner."""
     if config.engine == "simulate":
         from easgd.training.simulation_runner import SimulationRunner
 
@@ -108,43 +107,32 @@ def runner_of(config: Config) -> type[Any]:
 
 def _carry_out(config: Config, folder: RunFolder, view: View, *, resumed: bool) -> Run:
     torch.set_num_threads(1)
-    asked = StopRequest()
-    with handle_signals(asked):
+    request = StopRequest()
+    with handle_signals(request):
         runner: Runner = runner_of(config)(config, folder, view)
-        asked.tell(runner)
+        request.tell(runner)
         try:
             if resumed:
                 runner.load()
             view.begin(config, str(folder.path))
-            state, reason = runner.run()
-            if (center := runner.center()) is not None:
-                write_model(folder.model, center)
+            ended = save_model(folder, runner.run(), runner.center())
         except BaseException as error:
             folder.set_status("failed", f"{type(error).__name__}: {error}", seconds=runner.seconds)
             raise
         finally:
             runner.close()
-    folder.set_status(state, reason, seconds=runner.seconds)
-    view.end(state, reason)
+    folder.set_status(*ended, seconds=runner.seconds)
+    view.end(*ended)
     return Run(folder.path)
 
 
-class StopRequest:
-    """The first Ctrl-C or SIGTERM asks the run to save itself and end, also before there is one; the second ends it."""
-
-    def __init__(self) -> None:
-        self._already = False
-        self._runner: Stoppable | None = None
-
-    def tell(self, runner: Stoppable) -> None:
-        """From now on, whoever asks asks this one."""
-        self._runner = runner
-        runner.stop_requested = self._already
-
-    def __call__(self, number: int, frame: Any) -> None:
-        """Be asked, as a signal's handler."""
-        if self._already:
-            raise KeyboardInterrupt
-        self._already = True
-        if self._runner is not None:
-            self._runner.stop_requested = True
+def save_model(folder: RunFolder, ended: Ended, center: dict[str, torch.Tensor] | None) -> Ended:
+    """Write the final center, if it is still to be saved; return `ended`, or "failed" if the disk does not take it."""
+    try:
+        if center is not None:
+            save_tensors(folder.model, center)
+    except OSError as error:
+        why = f"the final model could not be written to {folder.model} ({reason(error)})"
+        warn(f"{why}; make room and go on with: easgd train --resume {folder.path}")
+        return "failed", why
+    return ended

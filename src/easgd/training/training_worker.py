@@ -1,8 +1,8 @@
 """What every worker process of `easgd train` does: the loop a user would write, and its part of the checkpoints.
 
-A checkpoint is a meeting. The onlooker opens a draft folder; every worker that sees it saves its own state between two
-steps, when no exchange is under way, and waits until the draft is gone. Then the onlooker has taken the center as well,
-and all parts belong to one moment. A worker that does not come in time costs the draft, not the run.
+A checkpoint is a barrier. The process that started the run opens a draft folder. Every worker that sees it saves its
+own state between two steps, when no exchange is under way, and waits until the draft is gone: by then the center is
+saved as well, and all parts belong to one moment. If a worker does not come in time the draft is given up.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class TrainingWorker:
         torch.set_num_threads(1)
         self.config, self.folder = config, folder
         self.task = Task(config)
+        warm_up(self.task)
         self.model = self.task.model()
         self.optimizer = self.task.optimizer(list(self.model.parameters()))
         self.scheduler = self.task.scheduler(self.optimizer)
@@ -63,7 +64,7 @@ class TrainingWorker:
         self._next_look = 0.0
 
     def run(self) -> None:
-        """Train until the budget is used up or somebody asks to stop, then leave the last state behind."""
+        """Train until the budget is used up or a stop is requested, then save the last state."""
         self.model.train()
         batches = self.worker.recorder.timed(self.loader)
         while not self._over():
@@ -74,18 +75,17 @@ class TrainingWorker:
             value.backward()  # type: ignore[no-untyped-call]
             self.worker.recorder.loss = online = float(value.detach())
             self.optimizer.step()
-            self._follow(online)
-        self._leave()
+            self._schedule_lr(online)
+        self._finish()
 
-    def _follow(self, online: float) -> None:
-        """Let η follow its schedule."""
+    def _schedule_lr(self, online: float) -> None:
         if first_drop(self.scheduler, online) and self.worker.method.averages_from_first_drop:
             self.worker.begin_average()
         if self.scheduler is not None:
             self.scheduler.step()
 
     def _over(self) -> bool:
-        """Whether this was the last step; now and then, look what the onlooker wants."""
+        """Return whether training is over; every `LOOK` seconds, look for a checkpoint draft and the stop file."""
         now = time.monotonic()
         if self.most is not None and self.worker.clock >= self.most:
             return True
@@ -93,14 +93,14 @@ class TrainingWorker:
             return True
         if now >= self._next_look:
             self._next_look = now + LOOK
-            self._meet()
+            self._join_checkpoint()
             self.stopping = self.stopping or (self.folder.path / STOP).exists()
         return self.stopping
 
     # saving ----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All that decides this worker's future."""
+        """Return everything that decides this worker's next steps."""
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -117,8 +117,8 @@ class TrainingWorker:
         self.worker.load_state_dict(state["worker"])
         self.loader.load_state_dict(state["loader"])
 
-    def _meet(self) -> None:
-        """Take part in a checkpoint that is being drafted, if there is one."""
+    def _join_checkpoint(self) -> None:
+        """Save this worker's part of a checkpoint that is being drafted, and wait until the draft is gone."""
         for draft in self.folder.checkpoints.glob(".[0-9]*"):
             self._save(draft)
             while draft.exists() and not self.stopping:
@@ -126,11 +126,11 @@ class TrainingWorker:
 
     def _save(self, draft: Path) -> None:
         self.worker.recorder.flush()  # what is recorded and what is saved belong to one moment
-        # A disk that does not take it is the onlooker's to report: this part will be missing.
+        # If the disk does not take it, the process that opened the draft misses this part and says so.
         with suppress(OSError):
             checkpoint.save(draft / f"worker-{self.worker.rank}{SUFFIX}", self.state())
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         final = self.folder.checkpoints / FINAL
         with suppress(OSError):
             final.mkdir(parents=True, exist_ok=True)
@@ -140,13 +140,26 @@ class TrainingWorker:
 
 
 def furthest(saved: dict[str, Any]) -> Tensor:
-    """The loaders' shared cursors: each worker saved them at its own moment, and they only go forward."""
+    """Return the loaders' shared cursors: each worker saved them at its own moment, and they only go forward."""
     found = [state["loader"]["cursors"] for name, state in saved.items() if name.startswith("worker-")]
     return torch.stack(found).amax(0)
 
 
+def warm_up(task: Task) -> None:
+    """Compute one step on a model that is thrown away.
+
+    The first batch, backward pass and optimizer step of a process import and compile for seconds. Done before the
+    worker joins, that is no part of the training's time.
+    """
+    model = task.model().train()
+    seed_dropout(model, 0)  # the global generator stays as it is
+    images, labels = next(task.loader(0, ahead=0))
+    loss(model, (images[:2], labels[:2])).backward()  # type: ignore[no-untyped-call]
+    task.optimizer(list(model.parameters())).step()
+
+
 def work(settings: dict[str, Any], path: str, resumed: bool) -> None:
-    """Run in every worker process."""
+    """Train; called in every worker process."""
     folder = RunFolder(path)
     saved = Checkpoints(folder.checkpoints).load(clean=False) if resumed else None
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from easgd.console import show, warn
+from easgd.files import reason
 from easgd.training.config import Config
 from easgd.training.monitor import Monitor
 
@@ -14,41 +16,36 @@ Row = dict[str, Any]
 
 
 class View(Protocol):
-    """What a run tells its onlooker."""
+    """Where a run shows its progress."""
 
     def begin(self, config: Config, folder: str) -> None:
-        """A run begins or goes on."""
+        """A run begins or is resumed."""
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        """Called often; a view decides itself when to draw."""
+        """Called often, with the used share of the budget and the seconds of training; a view draws when it likes."""
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """The center was measured."""
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
+        """The center was measured. `rest` counts what is measured after training: (3, 23) is the third of 23."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Show one line."""
 
     def end(self, state: str, reason: str) -> None:
-        """The run is over."""
+        """The run has ended."""
 
 
 class Silent:
-    """Nothing to see: for notebooks that only want the result."""
+    """Shows nothing: for notebooks that only want the result."""
 
-    def begin(self, config: Config, folder: str) -> None:
-        """Nothing."""
+    def begin(self, config: Config, folder: str) -> None: ...
 
-    def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        """Nothing."""
+    def progress(self, share: float, monitor: Monitor, seconds: float) -> None: ...
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """Nothing."""
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Nothing."""
+    def note(self, text: str) -> None: ...
 
-    def end(self, state: str, reason: str) -> None:
-        """Nothing."""
+    def end(self, state: str, reason: str) -> None: ...
 
 
 class Plain(Silent):
@@ -58,30 +55,25 @@ class Plain(Silent):
         self._last = time.monotonic()
 
     def begin(self, config: Config, folder: str) -> None:
-        """Settings in one line."""
         method = config.make_method().describe(config.workers, config.lr)
-        print(f"{method}; η = {config.lr:g}, {config.workers} workers, {config.data}, {config.engine} → {folder}")
+        self.note(f"{method}; η = {config.lr:g}, {config.workers} workers, {config.data}, {config.engine} → {folder}")
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        """Every ten seconds."""
         if time.monotonic() - self._last > 10:
             self._last = time.monotonic()
-            rate = f"{monitor.steps / seconds:.0f} steps/s" if seconds else ""
+            rate = f", {monitor.steps / seconds:.0f} steps/s" if seconds else ""
             loss = "" if monitor.loss is None else f", online loss {monitor.loss:.4f}"
-            print(f"{share:4.0%}  {monitor.steps} steps, {rate}{loss}", flush=True)
+            self.note(f"{share:4.0%}  {monitor.steps} steps{rate}{loss}" if monitor.steps else "starting the workers")
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """The measures."""
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
         self._last = time.monotonic()
-        print(f"{share:4.0%}  {measures(row)}", flush=True)
+        self.note(f"{f'{share:4.0%}' if rest is None else counted(rest)}  {measures(row)}")
 
     def note(self, text: str) -> None:
-        """As it is."""
         print(text, flush=True)
 
     def end(self, state: str, reason: str) -> None:
-        """How it ended."""
-        print(f"{state}: {reason}", flush=True)
+        self.note(f"{state}: {reason}")
 
 
 class Json(Silent):
@@ -90,32 +82,57 @@ class Json(Silent):
     def __init__(self, run: str | None = None) -> None:
         self._name = {} if run is None else {"run": run}
 
-    def evaluated(self, row: Row, share: float) -> None:
-        """The measures."""
+    def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
         self._print({"event": "evaluation", **row, "progress": round(share, 4)})
 
     def note(self, text: str) -> None:
-        """As an event."""
         self._print({"event": "note", "text": text})
 
     def end(self, state: str, reason: str) -> None:
-        """How it ended."""
         self._print({"event": "end", "state": state, "reason": reason})
 
     def _print(self, data: Row) -> None:
         print(json.dumps({**data, **self._name}), flush=True)
 
 
+class _Shielded:
+    """Passes calls on to a view until one fails with an OSError."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> None:
+            try:
+                getattr(self._view, name)(*args)
+            except OSError as error:
+                self._view = Silent()
+                show("")  # if it was stdout that failed, Python must not fail again when it flushes at exit
+                warn(f"progress is no longer shown ({reason(error)}); going on")
+
+        return call
+
+
+def shielded(view: View) -> View:
+    """Return a view whose output cannot end a training, whether a terminal was closed or a disk is full."""
+    return cast(View, _Shielded(view))
+
+
 def measures(row: Row) -> str:
-    """Time, losses and error of one evaluation, in a line."""
+    """Return time, losses and error of one evaluation in a line."""
     return (
         f"{row['time']:9.2f} s  {row['steps']:7d} steps  train loss {row['train_loss']:.4f}  "
         f"test loss {row['test_loss']:.4f}  test error {row['test_error']:7.2%}"
     )
 
 
+def counted(rest: tuple[int, int]) -> str:
+    """Return "measured  3 of 23"."""
+    return f"measured {rest[0]:>{len(str(rest[1]))}} of {rest[1]}"
+
+
 def choose(json_lines: bool = False, plain: bool = False) -> View:
-    """The view that fits: JSON if asked for, a live table in a terminal, else plain lines."""
+    """Return the view that fits: JSON if asked for, a live table in a terminal, else plain lines."""
     if json_lines:
         return Json()
     if plain or not sys.stdout.isatty():

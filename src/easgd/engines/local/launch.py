@@ -77,7 +77,7 @@ class Launcher:
 
     def run(self) -> int:
         """Start the workers, stay until all have ended, return the exit code."""
-        with handle_signals(self._pressed, signal.SIGHUP):
+        with handle_signals(self._pressed):
             if not self.joins:
                 prepare(self.directory.out, resumed=self.resumed)
             self._event_log = EventLog(

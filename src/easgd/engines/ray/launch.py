@@ -73,7 +73,7 @@ class RayLauncher:
 
     def run(self) -> int:
         """Start everything, stay until all workers have ended, return the exit code."""
-        with handle_signals(self._pressed, signal.SIGHUP):
+        with handle_signals(self._pressed):
             try:
                 self._start_all()
                 while self._living:
