@@ -220,7 +220,7 @@ def settings(model: ReportData) -> Table:
     known = [choice for choice in model.choices if choice.config is not None]
     rows = []
     for name in FIELDS:
-        values = ["" if (v := _setting(choice, name)) is None else f"{v:g}" if isinstance(v, float) else str(v)
+        values = ["" if (v := _setting(choice, name)) in (None, ()) else f"{v:g}" if isinstance(v, float) else str(v)
                   for choice in known]  # fmt: skip
         if not any(values):
             continue

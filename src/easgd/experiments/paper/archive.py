@@ -13,7 +13,6 @@ from typing import Any
 from easgd.errors import SettingError
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
-from easgd.methods import METHODS
 from easgd.records import Step
 from easgd.report.table import Table, write_rows
 from easgd.training.folder import git_revision, read_json, write_json
@@ -94,7 +93,7 @@ def told(runs: Sequence[Run]) -> Table:
         more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
         more += ["decay at stagnation"] if config.decay == "stagnation" else []
         cells = (
-            run.path.name, METHODS[config.method].name, config.workers, config.period, f"{config.lr:g}",
+            run.path.name, config.method_class.name, config.workers, config.period, f"{config.lr:g}",
             ", ".join(more) or "–", last["steps"], run.status.get("reason"),
         )  # fmt: skip
         rows.append([(value, str(value)) for value in cells])

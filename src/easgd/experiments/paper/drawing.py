@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from easgd.experiments.paper.scales import Scale
-from easgd.methods import METHODS
 from easgd.report import tables
 from easgd.report.data import Line, ReportData
 from easgd.report.figures import STYLE, bars, curves, rows_of, save
 from easgd.report.levels import speedup, time_to
-from easgd.report.style import COLOURS, DASHES, Look
+from easgd.report.style import COLOURS, DASHES, Look, colour_of
 from easgd.report.table import Table
 from easgd.report.write import write_curves
 from easgd.training.config import Config
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 PAPER_HEADLINE = (16, 0.21, 11.1)
 """Figure 3's caption: EAMSGD with p = 16 reaches 21 % this many times sooner than MSGD."""
-
-ORDER = (
-    "msgd", "eamsgd", "easgd", "downpour", "mdownpour", "adownpour", "mvadownpour", "sgd", "admm", "asgd", "mvasgd",
-)  # fmt: skip
-"""Methods by their place in the palette, which begins again after eight: no two of one figure share a colour."""
 
 
 @dataclass
@@ -65,7 +59,7 @@ def what_was_trained(model: ReportData) -> str:
 
 def method_name(config: Config) -> str:
     """The method alone: what tells rows apart stands in their titles."""
-    return METHODS[config.method].name
+    return config.method_class.name
 
 
 def named(line: Line, name: str) -> Line:
@@ -78,8 +72,8 @@ def by_method(lines: Sequence[Line], label: Callable[[Config], str] = method_nam
     result = []
     for line in lines:
         config = line.choice.config
-        place = ORDER.index(config.method) if config else len(ORDER)
-        look = Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)])
+        place = COLOURS.index(colour_of(line.choice) or COLOURS[-1])
+        look = Look(COLOURS[place], DASHES[place % len(DASHES)])
         result.append(replace(named(line, label(config) if config else line.label), look=look))
     return result
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.scales import CIFAR_GRID, Group, Scale
+from easgd.experiments.paper.scales import Group, Scale
+from easgd.methods import registry
 
 Grid = dict[str, Any]
 DOWNPOURS = ("downpour", "adownpour", "mvadownpour")
@@ -66,8 +67,9 @@ def sequential(scale: Scale) -> Grid:
 
 def rates(scale: Scale) -> Grid:
     """EAMSGD and EASGD with p = 16, τ = 10: every learning rate is a curve of its own."""
-    tried = {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]} if scale.name == "smoke" else CIFAR_GRID
-    return _grid(scale, [scale.group(method, 16, 10, lr=tried[method]) for method in ("easgd", "eamsgd")])
+    smoke = {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]}
+    tried = smoke if scale.name == "smoke" else {method: list(registry.get(method).paper_rates) for method in smoke}
+    return _grid(scale, [scale.group(method, 16, 10, lr=tried[method]) for method in smoke])
 
 
 def decays(scale: Scale) -> Grid:

@@ -11,25 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from easgd.training.config import SEQUENTIAL
+from easgd.methods import registry
 
 Group = dict[str, Any]
-
-# The supplement's tables of learning rates.
-CIFAR_GRID = {
-    "easgd": [0.05, 0.01, 0.005],
-    "eamsgd": [0.01, 0.005, 0.001],
-    "downpour": [0.005, 0.001, 0.0005],
-    "adownpour": [0.005, 0.001, 0.0005],
-    "mvadownpour": [0.005, 0.001, 0.0005],
-    "mdownpour": [5e-5, 1e-5, 5e-6],
-    "sgd": [0.05, 0.01, 0.005],
-    "asgd": [0.05, 0.01, 0.005],
-    "mvasgd": [0.05, 0.01, 0.005],
-    "msgd": [0.001, 0.0005, 0.0001],
-}
 
 
 @dataclass(frozen=True)
@@ -41,8 +27,8 @@ class Scale:
     data: str
     network: str
     seeds: tuple[int, ...]
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    """learning rates per method; those of the data set's defaults where there are none"""
+    tried: Literal["default", "one", "all"] = "default"
+    """learning rates: the data set's default, one of the paper's, or all of the paper's"""
     seconds: dict[int, float] = field(default_factory=dict)
     """virtual seconds of a run with p workers"""
     short: dict[int, float] = field(default_factory=dict)
@@ -64,20 +50,28 @@ class Scale:
 
     def group(self, method: str, workers: int = 1, period: int | None = None, **more: Any) -> Group:
         """One group of runs: a method with its learning rates and its budget."""
-        sequential = method in SEQUENTIAL
+        known = registry.get(method)
+        sequential = known.sequential
         long = sequential or method == "eamsgd"
         result: Group = {"method": method, "seconds": self.seconds[workers], "evaluate_every": self.every[workers]}
         if not long and workers in self.short:
             result["seconds"] = self.short[workers]
         if self.target is not None:
             result["target"] = self.target
-        if method in self.rates:
-            result["lr"] = self.rates[method]
+        if rates := self.rates(method):
+            result["lr"] = rates
         if not sequential:
             result["workers"] = workers
-        if period is not None and not sequential and method != "mdownpour":
+        if period is not None and known.takes("period"):
             result["period"] = period
         return {**result, **more}
+
+    def rates(self, method: str) -> list[float]:
+        """Learning rates of a method; empty where the default of the data set is meant."""
+        paper = list(registry.get(method).paper_rates)
+        # EAMSGD's largest rate scatters the workers for longer than there is time: their center follows late.
+        one = paper[1:2] if method == "eamsgd" else paper[:1]
+        return {"default": [], "one": one, "all": paper}[self.tried]
 
 
 def _flat(workers: Sequence[int], value: float) -> dict[int, float]:
@@ -101,8 +95,7 @@ SCALES = {
         data="cifar10",
         network="cifar",
         seeds=(0,),
-        # EAMSGD's largest rate scatters the workers for longer than there is time: their center follows late.
-        rates={method: rates[:1] for method, rates in CIFAR_GRID.items()} | {"eamsgd": CIFAR_GRID["eamsgd"][1:2]},
+        tried="one",
         seconds={1: 480.0, 2: 400.0, 4: 160.0, 8: 150.0, 16: 150.0},
         short={4: 60.0, 8: 45.0, 16: 30.0},
         every={1: 10.0, 2: 5.0, 4: 3.0, 8: 2.0, 16: 1.0},
@@ -115,7 +108,7 @@ SCALES = {
         data="cifar10",
         network="cifar",
         seeds=(0, 1, 2),
-        rates=CIFAR_GRID,
+        tried="all",
         seconds=_flat((1, 2, 4, 8, 16), 1200.0),
         every=_flat((1, 2, 4, 8, 16), 10.0),
     ),
