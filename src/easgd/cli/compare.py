@@ -38,7 +38,7 @@ class CompareOptions:
 COMMAND = Command(
     "compare", CompareOptions,
     "Run methods side by side: every combination of the settings, each in its own process. Of every method the\n"
-    "learning rate with the smallest test error (mean over seeds) stands in the tables and the report, as in the paper.",
+    "learning rate with the smallest test error (mean over seeds) is in the tables and the report, as in the paper.",
     [
         "compare examples/compare-digits.toml",
         "compare --methods msgd,easgd,eamsgd --engine simulate --seconds 20 --seeds 0,1 --out runs/three",

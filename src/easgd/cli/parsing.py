@@ -56,7 +56,8 @@ class Command(Generic[T]):
         """Build the parser."""
         examples = "\n         ".join(f"easgd {example}" for example in self.examples)
         parser = LineParser(
-            prog=f"easgd {self.name}", usage=f"%(prog)s {self.usage}" if self.usage else None, description=self.description, allow_abbrev=False, exit_on_error=False,
+            prog=f"easgd {self.name}", usage=f"%(prog)s {self.usage}" if self.usage else None,
+            description=self.description, allow_abbrev=False, exit_on_error=False,
             epilog="\n\n".join(filter(None, (self.notes, f"example: {examples}"))),
             formatter_class=argparse.RawDescriptionHelpFormatter, argument_default=argparse.SUPPRESS,
         )  # fmt: skip

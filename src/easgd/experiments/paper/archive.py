@@ -89,7 +89,7 @@ def told(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
         config, last = run.config, run.evaluations[-1]
-        more = [config.compression] if config.compression != "none" else []
+        more: list[str] = [config.compression] if config.compression != "none" else []
         more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
         more += ["decay at stagnation"] if config.decay == "stagnation" else []
         cells = (
