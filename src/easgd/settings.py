@@ -149,7 +149,8 @@ class Checked:
     """Base of a declaration: every field is converted to its type and checked when the record is made."""
 
     def __post_init__(self) -> None:
-        for name, field in fields_of(type(self)).items():
+        own: Any = type(self)  # the cache asks for a Hashable, which mypy does not see in a class
+        for name, field in fields_of(own).items():
             object.__setattr__(self, name, field.convert(getattr(self, name)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from easgd.cli.parsing import Command, CommandGroup
 from easgd.errors import SettingError, refuse
-from easgd.settings import fields_of, option
+from easgd.settings import option
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -76,8 +76,7 @@ class ShowOptions:
 
 
 def _command(name: str, options: type, description: str, example: str = "") -> Command[Any]:
-    required = any(field.default is MISSING for field in fields_of(options).values())
-    return Command(f"data {name}", options, description, [f"data {name} {example}".rstrip()], bare=not required)
+    return Command(f"data {name}", options, description, [f"data {name} {example}".rstrip()], bare=True)
 
 
 COMMANDS = CommandGroup(

@@ -142,7 +142,7 @@ def _add(group: Any, field: Field, flags: Sequence[str], hidden: bool) -> None:
             more["action"] = "append"
         elif "nargs" in info or get_origin(kind) is tuple:
             more["nargs"] = info.get("nargs", "*")
-        elif info.get("positional") and field.default is not dataclasses.MISSING:
+        elif info.get("positional"):
             more["nargs"] = "?"
     if not info.get("positional"):
         more["dest"] = field.name

@@ -73,8 +73,7 @@ class DoubleAverageOptions(FigureOptions):
 
 
 def _command(name: str, options: type, description: str, example: str) -> Command[Any]:
-    bare = name != "advise"
-    return Command(f"theory {name}", options, description, [f"theory {name} {example}"], bare=bare)
+    return Command(f"theory {name}", options, description, [f"theory {name} {example}"], bare=True)
 
 
 FIGURES = {

@@ -95,7 +95,7 @@ def test_a_long_time_is_written_in_a_fitting_unit():
         (["fig2", "--jobs", "0"], "--jobs = 0"),
         (["fig2", "--sclae", "smoke"], "did you mean '--scale'?"),
         (["--scale", "smoke"], "no recipe given"),
-        (["fig2", "--out"], "it takes a value"),
+        (["fig2", "--out"], "--out = nothing"),
         (["headline", "--scale", "laptop"], "easgd data make cifar10"),
         (["fig4", "--scale", "paper"], "easgd data make folder"),
     ],
