@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from easgd.learning_rate import Stagnation, decay
     from easgd.methods import (
         ADMM,
-        ASGD,
         EAMSGD,
         EASGD,
         MSGD,
         MVASGD,
-        SGD,
         ADownpour,
         Downpour,
         MDownpour,
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
         MVADownpour,
         averaged,
     )
+    from easgd.methods import ASGD as ASGD
+    from easgd.methods import SGD as SGD
+    from easgd.methods.registry import register
     from easgd.report.write import write_report
     from easgd.training.compare import compare
     from easgd.training.config import Config
@@ -39,9 +40,8 @@ if TYPE_CHECKING:
     from easgd.worker.worker import Worker
 
 _HOMES = {
-    "easgd.methods": (
-        "ADMM ASGD EAMSGD EASGD MSGD MVASGD SGD ADownpour Downpour MDownpour MVADownpour Method averaged"
-    ),
+    "easgd.methods.base": "Method averaged",
+    "easgd.methods.registry": "register",
     "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
     "easgd.errors": "CenterLostError NonFiniteError SettingError",
     "easgd.engines.run": "Result run",
@@ -56,14 +56,13 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
+# Without SGD and ASGD, which torch.optim has too: `from easgd import *` must not hide those. `easgd.SGD` is there.
 __all__ = [
     "ADMM",
-    "ASGD",
     "EAMSGD",
     "EASGD",
     "MSGD",
     "MVASGD",
-    "SGD",
     "ADownpour",
     "CenterLostError",
     "Config",
@@ -86,6 +85,7 @@ __all__ = [
     "averaged",
     "compare",
     "decay",
+    "register",
     "resume",
     "run",
     "simulate",
@@ -100,7 +100,10 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in ("theory", "data", "models"):
         return importlib.import_module(f"easgd.{name}")
-    raise AttributeError(f"module 'easgd' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module("easgd.methods"), name)  # the classes of methods
+    except AttributeError:
+        raise AttributeError(f"module 'easgd' has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from easgd.cli import main
-from easgd.cli.data import EXAMPLES, parser
+from easgd.cli.data import COMMANDS
+from easgd.cli.parsing import CommandGroup
 from easgd.data import load
 
 
@@ -78,21 +79,21 @@ def test_a_damaged_file_is_named(capsys, home):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["make"], "required: SET"),
-        (["make", "mnist"], "invalid choice: 'mnist'"),
-        (["make", "folder"], "required: path"),
+        (["make", "mnst"], "unknown data make command 'mnst'"),
+        (["make", "mnist"], "unknown data make command 'mnist'"),
+        (["make", "folder"], "path = nothing"),
         (["make", "folder", "nowhere"], "no such folder"),
-        (["make", "folder", "nowhere", "--bad", "maybe"], "invalid choice: 'maybe'"),
+        (["make", "folder", "nowhere", "--bad", "maybe"], "unknown bad 'maybe'"),
         (["make", "cifar10", "--folder", "nowhere"], "neither data_batch_1.bin nor data_batch_1"),
         (["make", "synthetic", "--count", "0"], "count = 0"),
-        (["make", "synthetic", "--count", "many"], "invalid int value: 'many'"),
+        (["make", "synthetic", "--count", "many"], "--count = 'many': it must be a whole number"),
         (["make", "synthetic", "--name", "../x"], "a name has no folders in it"),
         (["show", "mnist"], "not found"),
         (["show", "digits", "--crop", "9"], "sides of 8 pixels"),
         (["show", "digits", "--columns", "0"], "columns = 0"),
         (["verify", "mnist-train"], "mnist-train: not found"),
         (["verify", "nowhere.easgd"], "nowhere"),
-        (["dance"], "invalid choice: 'dance'"),
+        (["dance"], "unknown data command 'dance'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(capsys, arguments, said):
@@ -110,12 +111,21 @@ def test_a_read_only_home_is_one_line(capsys, tmp_path, monkeypatch):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [key for key in EXAMPLES if key != "data"])
+def commands(group):
+    for each in group.commands.values():
+        yield from commands(each) if isinstance(each, CommandGroup) else [each]
+
+
+@pytest.mark.parametrize("command", list(commands(COMMANDS)), ids=lambda command: command.name)
 def test_every_command_has_help_with_an_example_that_parses(capsys, command):
-    assert main(["data", *command.split(), "--help"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert f"example: {EXAMPLES[command]}" in out
-    parser().parse_args(EXAMPLES[command].split()[2:])
+    assert main([*command.name.split(), "--help"]) == 0
+    assert f"example: easgd {command.examples[0]}" in capsys.readouterr().out
+    command.parse(command.examples[0].removeprefix(command.name).split())
+
+
+def test_groups_have_help_with_an_example(capsys):
+    assert main(["data", "make", "--help"]) == 0
+    assert "example: easgd data make folder photos" in capsys.readouterr().out
 
 
 def test_help_comes_without_heavy_imports():

@@ -103,7 +103,7 @@ def test_the_elastic_methods_exchange_every_ten_steps_unless_told():
         ("doctor foo", "doctor takes no arguments"),
         ("paper fig2 --plain=yes", "--plain takes no value"),
         ("paper fig2 list", "list stands alone"),
-        ("paper list --jobs x", "--jobs = x"),
+        ("paper list --jobs x", "--jobs = 'x'"),
         ("compare --methods easgd,msgd --baseline foo", "unknown baseline 'foo'"),
     ],
 )

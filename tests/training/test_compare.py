@@ -14,7 +14,7 @@ import pytest
 
 import easgd
 from easgd.cli import main
-from easgd.cli.compare import split
+from easgd.cli.parsing import split
 from easgd.training.compare import Comparison, default_jobs, plan
 from easgd.training.compare_view import CompareView, clock
 from easgd.training.folder import RunFolder
@@ -198,7 +198,7 @@ def test_a_network_keeps_its_commas():
         (["--metods", "easgd"], "did you mean '--methods'?"),
         (["--methods"], "--methods = nothing"),
         (["--methods", "easgd,msgdd"], "did you mean 'msgd'?"),
-        (["--jobs", "none"], "--jobs = none"),
+        (["--jobs", "none"], "--jobs = 'none'"),
         (["--jobs", "0"], "--jobs = 0"),
         (["--levels", "x"], "levels = 'x'"),
         (["a.toml", "b.toml"], "one file at a time"),

@@ -60,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     except SettingError as error:
         print(f"easgd: error: {error}", file=sys.stderr)
         return 2
+    except SystemExit as end:  # how the parser ends after --help
+        return int(end.code or 0)
     except KeyboardInterrupt:
         print("easgd: interrupted", file=sys.stderr)
         return 130

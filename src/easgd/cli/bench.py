@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from easgd.bench import BENCHES, Row
-from easgd.errors import SettingError, refuse, unknown
+from easgd.cli.parsing import Command
+from easgd.errors import SettingError, unknown
+from easgd.settings import option
 
-USAGE = f"""usage: easgd bench NAME [--json] [--engine ENGINE]
 
-Measure this machine. Every figure is a ratio to a reference taken in the same run.
+@dataclass(frozen=True)
+class BenchOptions:
+    """The options of `easgd bench`."""
 
-names:  {", ".join(BENCHES)}
-  --json           print a list of {{"case", "value", "unit", "reference", "ratio"}} for programs
-  --engine ENGINE  for `overhead`: local (processes of this machine) or ray (local)
-example: easgd bench simulator
-"""
+    names: tuple[str, ...] = option("the benchmark", (), positional=True, metavar="NAME")
+    json: bool = option('print a list of {"case", "value", "unit", "reference", "ratio"} for programs', False)
+    engine: Literal["local", "ray"] | None = option("of the benchmark `overhead` (local)")
+
+
+COMMAND = Command(
+    "bench", BenchOptions, "Measure this machine. Every figure is a ratio to a reference taken in the same run.",
+    ["bench simulator"], f"names: {', '.join(BENCHES)}",
+)  # fmt: skip
 
 
 def table(rows: list[Row], title: str) -> None:
@@ -34,29 +43,19 @@ def table(rows: list[Row], title: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Parse the name and the options, run, print."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print(USAGE, end="")
-        return 0 if argv else 2
-    argv, options = list(argv), {}
-    if "--engine" in argv:
-        at = argv.index("--engine")
-        if at + 1 == len(argv):
-            raise refuse("--engine", "nothing", "it takes a value", "write --engine ray")
-        options["engine"] = argv[at + 1]
-        del argv[at : at + 2]
-    names = [arg for arg in argv if not arg.startswith("-")]
-    flags = {arg for arg in argv if arg.startswith("-")}
-    if strange := flags - {"--json"}:
-        raise unknown("option", min(strange), ("--json", "--engine", "--help"))
-    if len(names) != 1:
-        raise SettingError(f"{len(names)} benchmarks given: name one of {', '.join(BENCHES)}")
-    if names[0] not in BENCHES:
-        raise unknown("benchmark", names[0], BENCHES)
-    if options and names[0] != "overhead":
-        raise SettingError(f"--engine = {options['engine']}: only `easgd bench overhead` takes it; leave it out")
-    rows = importlib.import_module(BENCHES[names[0]]).rows(**options)
-    if "--json" in flags:
+    options = COMMAND.parse(argv)
+    if len(options.names) != 1:
+        raise SettingError(f"{len(options.names)} benchmarks given: name one of {', '.join(BENCHES)}")
+    name, settings = options.names[0], dict[str, Any]()
+    if name not in BENCHES:
+        raise unknown("benchmark", name, BENCHES)
+    if options.engine is not None:
+        if name != "overhead":
+            raise SettingError(f"--engine = {options.engine}: only `easgd bench overhead` takes it; leave it out")
+        settings["engine"] = options.engine
+    rows = importlib.import_module(BENCHES[name]).rows(**settings)
+    if options.json:
         print(json.dumps([row.as_dict() for row in rows]))
     else:
-        table(rows, f"easgd bench {names[0]}")
+        table(rows, f"easgd bench {name}")
     return 0

@@ -18,13 +18,13 @@ from easgd.launch.run_directory import OwnedRun, base, live_runs, new_id
 from easgd.records import Event, Step, read_records
 
 if TYPE_CHECKING:
-    from easgd.cli.launch import Options
+    from easgd.cli.launch import LaunchOptions
     from easgd.engines.ray.launch import RayLauncher
 
 STRAGGLER = 1.5
 
 
-def launch(options: Options) -> int:
+def launch(options: LaunchOptions) -> int:
     """Start or join a run on a cluster, stay until it ends, print what it cost."""
     check_installed()
     settings = Settings(
@@ -68,7 +68,7 @@ def _machines(cluster: Cluster) -> str:
     return f"the {nodes} nodes of the Ray cluster at {cluster.address}" if nodes > 1 else f"Ray at {cluster.address}"
 
 
-def _join(options: Options, target: list[Any], settings: Settings) -> int:
+def _join(options: LaunchOptions, target: list[Any], settings: Settings) -> int:
     """Add workers to a run: of this machine by its name alone, of a cluster elsewhere with its address."""
     from easgd.engines.ray.launch import RayLauncher
 

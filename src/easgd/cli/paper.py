@@ -3,82 +3,63 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from easgd.cli.options import check_flag, parse_jobs
-from easgd.errors import SettingError, refuse, unknown
+from easgd.cli.parsing import Command
+from easgd.errors import SettingError, unknown
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
+from easgd.settings import Count, option
 
 if TYPE_CHECKING:
     from easgd.experiments.paper.make import MadeRecipe
 
-VALUES = ("--scale", "--out", "--jobs")
-FLAGS = ("--plain", "--help", "-h")
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """The options of `easgd paper`."""
+
+    recipes: tuple[str, ...] = option("list, all, or some of the recipes below", (), positional=True, metavar="RECIPE")
+    scale: str = option("the size of the experiments", "smoke", choices=lambda: SCALES)
+    out: Path | None = option(
+        "folder of figures and runs (runs/paper/SCALE); finished runs in it are not repeated", metavar="DIR"
+    )
+    jobs: Count | None = option("runs at once (the machine's cores)")
+    plain: bool = option("plain lines even in a terminal", False)
 
 
-def usage() -> str:
-    """Return the text of `easgd paper --help`."""
+def notes() -> str:
+    """Return the recipes and the scales, as `easgd paper --help` shows them."""
     width = max(map(len, RECIPES))
     rows = "\n".join(f"  {r.name:<{width}}  {r.title} ({r.place})" for r in RECIPES.values())
     scales = "\n".join(f"  {scale.name:<{width}}  {scale.words}" for scale in SCALES.values())
-    return f"""usage: easgd paper list
-       easgd paper RECIPE… [--scale smoke|laptop|paper] [--out DIR] [--jobs N] [--plain]
-
-Reproduce the paper's figures and tables: real gradients, time on the virtual clock of the paper's cluster.
-
-recipes (or all):
+    return f"""recipes:
 {rows}
 
 scales:
 {scales}
 
-  --scale NAME   smoke if nothing is said
-  --out DIR      folder of figures and runs (runs/paper/SCALE); finished runs in it are not repeated
-  --jobs N       runs at once (the machine's cores)
-  --plain        plain lines even in a terminal
-
 Each recipe writes DIR/RECIPE: PNG, PDF, CSV, README.md, about.json and what its runs measured. DIR/runs has the runs;
 recipes share them. Ctrl-C lets the runs save themselves; the same command goes on. `easgd paper list` says how long
-every recipe takes on this machine.
-example: easgd paper fig2 --scale smoke
-         easgd paper headline --scale laptop --out runs/headline
-"""
+every recipe takes on this machine."""
 
 
-def parse(argv: list[str]) -> tuple[list[str], dict[str, str], bool]:
-    """Return recipes, options and whether output is plain."""
-    names, values, plain, rest = [], {}, False, list(argv)
-    while rest:
-        word = rest.pop(0)
-        option, equals, value = word.partition("=")
-        if option in VALUES:
-            values[option] = value if equals else rest.pop(0) if rest else ""
-            if not values[option]:
-                raise refuse(option, "nothing", "it takes a value", "`easgd paper --help` shows an example")
-        elif option == "--plain":
-            plain = check_flag(word)
-        elif word.startswith("-"):
-            raise unknown("option", option, (*VALUES, *FLAGS))
-        else:
-            names.append(word)
-    return names, values, plain
+COMMAND = Command(
+    "paper", PaperOptions,
+    "Reproduce the paper's figures and tables: real gradients, time on the virtual clock of the paper's cluster.",
+    ["paper fig2 --scale smoke", "paper headline --scale laptop --out runs/headline"], notes(),
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """Run `easgd paper`."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print(usage(), end="")
-        return 0 if argv else 2
-    names, values, plain = parse(argv)
-    scale = values.get("--scale", "smoke")
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
+    options = COMMAND.parse(argv)
+    names = list(options.recipes)
     for name in names:
         if name not in RECIPES and name not in ("list", "all"):
             raise unknown("recipe", name, (*RECIPES, "all", "list"))
-    jobs = parse_jobs(values.get("--jobs"))
     if names == ["list"]:
         return show_list()
     if "list" in names:
@@ -86,8 +67,8 @@ def main(argv: list[str]) -> int:
     if not names:
         raise SettingError("no recipe given: `easgd paper fig2`; `easgd paper list` shows them all")
     chosen = list(RECIPES) if "all" in names else list(dict.fromkeys(names))
-    out = Path(values.get("--out") or Path("runs", "paper", scale))
-    return carry_out(chosen, scale, out, jobs, plain)
+    out = options.out or Path("runs", "paper", options.scale)
+    return carry_out(chosen, options.scale, out, options.jobs, options.plain)
 
 
 def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: bool) -> int:

@@ -3,82 +3,56 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from easgd.errors import SettingError, refuse, unknown
+from easgd.cli.parsing import Command
+from easgd.errors import SettingError
+from easgd.settings import option
 
 if TYPE_CHECKING:
     from easgd.report.data import ReportData
 
-USAGE = """usage: easgd report RUN … [options]
 
-Report on runs and comparisons: a page that works offline (curves, time to a test error, speed-ups, time
-breakdown), the figures as PNG and PDF, the numbers as CSV. Running, killed and broken runs are accepted.
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options of `easgd report`."""
 
-  RUN …             folders of `easgd train --out` or `easgd compare --out`; every run below them is read
-  --out DIR         folder to write into (RUN/report)
-  --levels A,B      test errors of the time-to-error table, for instance 0.25,0.21 (chosen from the runs)
-  --baseline NAME   speed-ups are against this method (the fastest with one worker)
-  --every           draw every learning rate, not only the best one of each method
-  --scale NAME      of the curves: linear, log or auto (auto)
-
-example: easgd report runs/compare-digits --levels 0.05,0.03
-"""
-VALUES = ("--out", "--levels", "--baseline", "--scale")
-
-
-@dataclass
-class Options:
-    """The command line, parsed."""
-
-    paths: list[Path] = field(default_factory=list)
-    values: dict[str, str] = field(default_factory=dict)
-    every: bool = False
-    help: bool = False
+    runs: tuple[Path, ...] = option(
+        "folders of `easgd train --out` or `easgd compare --out`; every run below them is read", (),
+        positional=True, metavar="RUN",
+    )  # fmt: skip
+    out: Path | None = option("folder to write into (RUN/report)", metavar="DIR")
+    levels: str | None = option(
+        "test errors of the time-to-error table, for instance 0.25,0.21 (chosen from the runs)", metavar="A,B"
+    )
+    baseline: str | None = option("speed-ups are against this method (the fastest with one worker)", metavar="NAME")
+    every: bool = option("draw every learning rate, not only the best one of each method", False)
+    scale: Literal["auto", "linear", "log"] = option("of the curves", "auto")
 
 
-def parse(argv: list[str]) -> Options:
-    """Read folders and options in any order."""
-    options, rest = Options(), list(argv)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("-h", "--help"):
-            options.help = True
-        elif word == "--every":
-            options.every = True
-        elif name in VALUES:
-            value = value if equals else rest.pop(0) if rest else ""
-            if not value:
-                raise refuse(name, "nothing", "it takes a value", "`easgd report --help` shows an example")
-            options.values[name] = value
-        elif word.startswith("-"):
-            raise unknown("option", name, [*VALUES, "--every", "--help"])
-        else:
-            options.paths.append(Path(word))
-    return options
+COMMAND = Command(
+    "report", ReportOptions,
+    "Report on runs and comparisons: a page that works offline (curves, time to a test error, speed-ups, time\n"
+    "breakdown), the figures as PNG and PDF, the numbers as CSV. Running, killed and broken runs are accepted.",
+    ["report runs/compare-digits --levels 0.05,0.03"],
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """Parse, report, say where."""
-    options = parse(argv)
-    if options.help or not argv:
-        print(USAGE, end="")
-        return 0 if argv else 2
-    if not options.paths:
+    options = COMMAND.parse(argv)
+    if not options.runs:
         raise SettingError("no run given: `easgd report runs/my-run`; see `easgd report --help`")
 
     from easgd.report.data import build
     from easgd.report.levels import parse_levels
-    from easgd.report.scales import check_scale
     from easgd.report.write import write_model
 
-    levels = parse_levels(options.values["--levels"]) if "--levels" in options.values else None
-    scale = check_scale(options.values.get("--scale", "auto"))
-    model = build(options.paths, levels, options.values.get("--baseline"), options.every)
-    page = write_model(model, Path(options.values.get("--out", options.paths[0] / "report")), scale)
+    levels = parse_levels(options.levels) if options.levels is not None else None
+    model = build(list(options.runs), levels, options.baseline, options.every)
+    page = write_model(model, options.out or options.runs[0] / "report", options.scale)
     print_summary(model)
     print(f"page: {page}")
     return 0

@@ -2,75 +2,49 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
-from easgd.cli.options import Parser
+from easgd.cli.parsing import Command
 from easgd.errors import SettingError
-from easgd.training.config import FIELDS, Config, convert
-
-EXAMPLES = """examples:
-  easgd train                                          four EAMSGD workers on the digits, in seconds
-  easgd train --method easgd --period 64 --steps 1000
-  easgd train --data cifar10 --workers 2 --method eamsgd --lr 0.01 --epochs 10
-  easgd train --engine simulate --workers 16 --data cifar10 --seconds 60 --target 0.21
-  easgd train --config runs/a/config.json --seed 1     the same again, another seed
-  easgd train --resume runs/a                          go on after Ctrl-C, a kill or a crash
-"""
-
-# The fields in the order of a user's questions.
-GROUPS = {
-    "what": ("method", "workers", "data", "network", "engine"),
-    "the spring and the step": (
-        "lr", "period", "beta", "moving_rate", "rho", "momentum", "rate", "weight_decay", "optimizer", "gain", "batch",
-        "decay", "gamma", "schedule",
-    ),
-    "how long (500 steps if nothing is said)": ("steps", "epochs", "seconds", "target"),
-    "chance": ("seed", "init_seed"),
-    "measuring and saving": ("evaluate", "evaluate_every", "train_subset", "checkpoint_every"),
-    "engines": ("cost", "parallel", "compression", "restarts"),
-}  # fmt: skip
+from easgd.settings import option
+from easgd.training.config import FIELDS, Config
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser; every field of `Config` is a flag."""
-    top = Parser(
-        prog="easgd train", description="Train one model with one method, measure its center, leave a run folder.",
-        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-    )  # fmt: skip
-    top.add_argument("--config", metavar="FILE", help="settings from a JSON or TOML file; flags override it")
-    top.add_argument("--out", metavar="FOLDER", help="the run folder (a new one under runs/)")
-    top.add_argument("--resume", metavar="RUN", help="go on with a run from its newest checkpoint")
-    top.add_argument("--json", action="store_true", help="one line of JSON per evaluation, for programs")
-    top.add_argument("--plain", action="store_true", help="plain lines even in a terminal")
-    top.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too (easgd[tensorboard])")
-    defaults = Config()
-    for title, names in GROUPS.items():
-        group = top.add_argument_group(title)
-        for name in names:
-            info, default = FIELDS[name], getattr(defaults, name)
-            shown = "" if default is None else f" ({default})"
-            choices = ": " + ", ".join(info["choices"]) if info["choices"] else ""
-            group.add_argument(
-                f"--{name.replace('_', '-')}", dest=name, metavar="X", help=(info["help"] + choices + shown)
-            )
-    return top
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of `easgd train` that are no settings of the run."""
+
+    config: Path | None = option("settings from a JSON or TOML file; flags override it", metavar="FILE")
+    out: Path | None = option("run folder (a new one under runs/)", metavar="DIR")
+    resume: Path | None = option("go on with a run from its newest checkpoint", metavar="RUN")
+    json: bool = option("one line of JSON per evaluation, for programs", False)
+    plain: bool = option("plain lines even in a terminal", False)
+    tensorboard: bool = option("write TensorBoard events too (easgd[tensorboard])", False)
 
 
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields that were given as flags, in their types."""
-    given = {name: getattr(options, name) for name in FIELDS if getattr(options, name) is not None}
-    return {name: convert(name, value) for name, value in given.items()}
+COMMAND = Command(
+    "train", TrainOptions, "Train one model with one method, measure its center, leave a run folder.",
+    [
+        "train                       four EAMSGD workers on the digits, in seconds",
+        "train --method easgd --period 64 --steps 1000",
+        "train --data cifar10 --workers 2 --method eamsgd --lr 0.01 --epochs 10",
+        "train --engine simulate --workers 16 --data cifar10 --seconds 60 --target 0.21",
+        "train --method mypackage.mymethod:Damped --set damping=0.5      a method of your own",
+        "train --config runs/a/config.json --seed 1     the same again, another seed",
+        "train --resume runs/a                          go on after Ctrl-C, a kill or a crash",
+    ],
+    settings=Config, bare=True, usage="[options]",
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """Run `easgd train`."""
-    try:
-        options = parser().parse_args(argv)
-    except SystemExit as end:  # how argparse ends after --help
-        return int(end.code or 0)
-    settings = settings_of(options)
+    options, given = COMMAND.parse_all(argv)
+    if isinstance(given.get("settings"), dict):
+        given["settings"] = tuple(sorted(given["settings"].items()))
+    settings = {name: FIELDS[name].convert(value) for name, value in given.items()}
     if options.resume and (options.config or options.out):
         raise SettingError(f"--resume {options.resume}: it has its own settings and folder; leave --config, --out away")
     base = Config.load(options.config).as_dict() if options.config else {}

@@ -1,59 +1,37 @@
 """The methods of the paper, one file each: the mathematics of the exchange, with no clock, I/O or process.
 
-| method | file | paper |
-|---|---|---|
-| EASGD | `easgd.py` | equations 1-4, Algorithm 1 |
-| EAMSGD | `eamsgd.py` | Algorithm 2 |
-| DOWNPOUR | `downpour.py` | Algorithm 3 |
-| MDOWNPOUR | `mdownpour.py` | Algorithms 4 and 5 |
-| ADOWNPOUR, MVADOWNPOUR | `adownpour.py`, `mvadownpour.py` | section 5 |
-| ADMM | `admm.py` | equations 6-8 |
-| SGD, MSGD, ASGD, MVASGD | `sgd.py`, `msgd.py`, `asgd.py`, `mvasgd.py` | section 5 |
-| the double average | `averaged(method)` in `base.py` | Lemmas 2 and 3 |
+A method's file says all that the product needs to know of it (`Method`, `registry`); no list of methods stands
+elsewhere. Classes are imported when they are first used, so that their names are known without torch.
 """
 
-from easgd.methods.admm import ADMM
-from easgd.methods.adownpour import ADownpour
-from easgd.methods.asgd import ASGD
-from easgd.methods.base import Method, Slots, averaged
-from easgd.methods.downpour import Downpour
-from easgd.methods.eamsgd import EAMSGD
-from easgd.methods.easgd import EASGD
-from easgd.methods.mdownpour import MDownpour
-from easgd.methods.msgd import MSGD
-from easgd.methods.mvadownpour import MVADownpour
-from easgd.methods.mvasgd import MVASGD
-from easgd.methods.sgd import SGD
+from __future__ import annotations
 
-# The names of the command line and of configuration files.
-METHODS: dict[str, type[Method]] = {
-    "easgd": EASGD,
-    "eamsgd": EAMSGD,
-    "downpour": Downpour,
-    "mdownpour": MDownpour,
-    "adownpour": ADownpour,
-    "mvadownpour": MVADownpour,
-    "admm": ADMM,
-    "sgd": SGD,
-    "msgd": MSGD,
-    "asgd": ASGD,
-    "mvasgd": MVASGD,
-}
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "ADMM",
-    "ASGD",
-    "EAMSGD",
-    "EASGD",
-    "METHODS",
-    "MSGD",
-    "MVASGD",
-    "SGD",
-    "ADownpour",
-    "Downpour",
-    "MDownpour",
-    "MVADownpour",
-    "Method",
-    "Slots",
-    "averaged",
-]
+from easgd.methods.registry import built_in
+
+# For type checkers, which do not follow `__getattr__`.
+if TYPE_CHECKING:
+    from easgd.methods.admm import ADMM as ADMM
+    from easgd.methods.adownpour import ADownpour as ADownpour
+    from easgd.methods.asgd import ASGD as ASGD
+    from easgd.methods.base import Method as Method
+    from easgd.methods.base import Slots as Slots
+    from easgd.methods.base import averaged as averaged
+    from easgd.methods.downpour import Downpour as Downpour
+    from easgd.methods.eamsgd import EAMSGD as EAMSGD
+    from easgd.methods.easgd import EASGD as EASGD
+    from easgd.methods.mdownpour import MDownpour as MDownpour
+    from easgd.methods.msgd import MSGD as MSGD
+    from easgd.methods.mvadownpour import MVADownpour as MVADownpour
+    from easgd.methods.mvasgd import MVASGD as MVASGD
+    from easgd.methods.sgd import SGD as SGD
+
+
+def __getattr__(name: str) -> Any:
+    # A class's name in lower case is its file's; the submodule itself may be asked for in lower case.
+    home = "base" if name in ("Method", "Slots", "averaged") else name.lower()
+    if name != home and (home == "base" or home in built_in()):
+        return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,9 @@ point: ADMM is not for runs in which workers come and go.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +36,11 @@ class ADMM(Method):
     """
 
     name: ClassVar[str] = "ADMM"
+    paper: ClassVar[str] = "equations 6-8"
+    order: ClassVar[int] = 6
+    colour: ClassVar[str | None] = "#000000"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.01}
+    presets: ClassVar[Mapping[str, Any]] = {"rho": 1.0}
     waits: ClassVar[bool] = True
 
     rho: float = field(kw_only=True)

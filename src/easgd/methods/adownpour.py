@@ -18,5 +18,9 @@ class ADownpour(Downpour):
     """DOWNPOUR with the plain mean of the center over its updates."""
 
     name: ClassVar[str] = "ADOWNPOUR"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 4
+    colour: ClassVar[str | None] = "#e69f00"
+    shares_path_with: ClassVar[str | None] = "downpour"
 
     average: float | Literal["mean"] | None = "mean"

@@ -16,5 +16,9 @@ class ASGD(SGD):
     """SGD with the plain mean of x over its steps."""
 
     name: ClassVar[str] = "ASGD"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 9
+    colour: ClassVar[str | None] = "#d55e00"
+    shares_path_with: ClassVar[str | None] = "sgd"
 
     average: float | Literal["mean"] | None = "mean"

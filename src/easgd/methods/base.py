@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, ABCMeta
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -53,18 +54,44 @@ class _CheckedCall(ABCMeta):
         if extra:
             name, method = extra[0], cls.__name__
             remedy = f"it takes {', '.join(known) or 'no settings'}"
-            if name == "momentum":
-                with_momentum = {"EASGD": "EAMSGD", "Downpour": "MDownpour", "SGD": "MSGD"}.get(method)
-                remedy = f"write {with_momentum}(momentum={kwargs[name]})" if with_momentum else remedy
+            if name == "momentum" and cls.with_momentum:  # type: ignore[attr-defined]
+                remedy = f"write {cls.with_momentum}(momentum={kwargs[name]})"  # type: ignore[attr-defined]
             raise UnknownSettingError(f"{name} = {kwargs[name]}: {method} has no {name}; {remedy}")
         return super().__call__(*args, **kwargs)
 
 
 @dataclass(frozen=True)
 class Method(ABC, metaclass=_CheckedCall):
-    """Base of every method: a frozen record of settings with the pure functions of the exchange."""
+    """Base of every method: a frozen record of settings with the pure functions of the exchange.
 
+    A subclass describes itself in class variables; the command line, comparisons, reports, tests and the README read
+    them. What is marked as its own is not inherited: a variant of a method is another method.
+    """
+
+    key: ClassVar[str]
+    """Name on the command line and in files; its own. By default the class's name in lower case."""
     name: ClassVar[str]
+    """Name in tables and figures; its own. By default the class's name."""
+    paper: ClassVar[str] = ""
+    """Where it is described; its own."""
+    order: ClassVar[int] = 100
+    """Place in tables, smallest first; its own."""
+    colour: ClassVar[str | None] = None
+    """Colour in figures, as "#rrggbb"; None takes a free one. Its own."""
+    shares_path_with: ClassVar[str | None] = None
+    """Key of the method with the same x and x̃ at every step, which differs in what is measured only; its own."""
+    with_momentum: ClassVar[str | None] = None
+    """Class of the variant that has a momentum, for the message that this one has none; its own."""
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.01}
+    """Learning rate where none is given: on the digits, and on CIFAR and all other data."""
+    paper_rates: ClassVar[tuple[float, ...]] = ()
+    """Learning rates that the paper tries on CIFAR, largest first."""
+    presets: ClassVar[Mapping[str, Any]] = {}
+    """Values of the settings that its constructor has no default for, where none are given."""
+    fixed_period: ClassVar[bool] = False
+    """Whether τ has one value only."""
+    synchronous: ClassVar[bool] = True
+    """Whether it is defined when all workers exchange at once (the schedule "sync")."""
     waits: ClassVar[bool] = False
     """Whether the gradient needs the answer. If not, the exchange hides behind the gradient, exactly."""
     answers_with: ClassVar[Literal["difference", "center"]] = "center"
@@ -74,6 +101,22 @@ class Method(ABC, metaclass=_CheckedCall):
     period: int = 1
     average: float | Literal["mean"] | None = field(default=None, kw_only=True)
     """The time average z beside the center: "mean" for a = 1/(t+1), a number for a constant a, None for none."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        own = {"key": cls.__name__.lower(), "name": cls.__name__, "paper": "", "order": 100}
+        for name, value in {**own, "colour": None, "shares_path_with": None, "with_momentum": None}.items():
+            if name not in cls.__dict__:
+                setattr(cls, name, value)
+
+    @classmethod
+    def takes(cls, setting: str) -> bool:
+        """Whether a setting of a run (workers, period, or a name of the constructor's) means something to it."""
+        if setting == "workers":
+            return not cls.sequential
+        if setting == "period":
+            return not (cls.sequential or cls.fixed_period)
+        return setting in inspect.signature(cls.__init__).parameters
 
     def __post_init__(self) -> None:
         """Check the settings that all methods share."""

@@ -11,6 +11,7 @@ SGD it is the paper's v. The very first exchange has nothing to push: it is a pu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,12 @@ class Downpour(Method):
     """
 
     name: ClassVar[str] = "DOWNPOUR"
+    paper: ClassVar[str] = "Algorithm 3"
+    order: ClassVar[int] = 2
+    colour: ClassVar[str | None] = "#009e73"
+    with_momentum: ClassVar[str | None] = "MDownpour"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.001}
+    paper_rates: ClassVar[tuple[float, ...]] = (0.005, 0.001, 0.0005)
     waits: ClassVar[bool] = True
 
     def send(self, replica: Replica, state: Slots) -> Tensor | None:

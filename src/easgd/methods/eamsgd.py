@@ -15,6 +15,7 @@ so the force must come from x = y − δv (`Replica.position`), and moving x by 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +28,11 @@ class EAMSGD(LocalMomentum, EASGD):
     """Elastic averaging SGD with local Nesterov momentum δ; with δ = 0 it is EASGD."""
 
     name: ClassVar[str] = "EAMSGD"
+    paper: ClassVar[str] = "Algorithm 2"
+    order: ClassVar[int] = 1
+    colour: ClassVar[str | None] = "#d55e00"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.005}
+    paper_rates: ClassVar[tuple[float, ...]] = (0.01, 0.005, 0.001)
 
     # The two bases disagree: without a line of its own, dataclasses would take τ = 1 from the momentum's.
     period: int = 10

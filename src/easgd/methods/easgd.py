@@ -17,6 +17,7 @@ the moving rate α itself, or ρ (α = ηρ, which follows the learning rate).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -43,6 +44,12 @@ class EASGD(Method):
     """
 
     name: ClassVar[str] = "EASGD"
+    paper: ClassVar[str] = "Algorithm 1, equations 1-4"
+    order: ClassVar[int] = 0
+    colour: ClassVar[str | None] = "#0072b2"
+    with_momentum: ClassVar[str | None] = "EAMSGD"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
+    paper_rates: ClassVar[tuple[float, ...]] = (0.05, 0.01, 0.005)
     answers_with: ClassVar[Literal["difference", "center"]] = "difference"
 
     period: int = 10

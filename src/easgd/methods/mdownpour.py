@@ -10,6 +10,7 @@ The first exchange is a pull.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,12 @@ class MDownpour(Downpour):
     """
 
     name: ClassVar[str] = "MDOWNPOUR"
+    paper: ClassVar[str] = "Algorithms 4, 5 (as printed)"
+    order: ClassVar[int] = 3
+    colour: ClassVar[str | None] = "#cc79a7"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.01, "cifar": 1e-5}
+    paper_rates: ClassVar[tuple[float, ...]] = (5e-5, 1e-5, 5e-6)
+    fixed_period: ClassVar[bool] = True
 
     momentum: float = 0.99
 

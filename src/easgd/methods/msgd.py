@@ -7,6 +7,7 @@ torch stores x + δv; the center is x (`Replica.position`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,3 +20,8 @@ class MSGD(LocalMomentum, SGD):
     """One worker with momentum δ."""
 
     name: ClassVar[str] = "MSGD"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 8
+    colour: ClassVar[str | None] = "#000000"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.05, "cifar": 0.0005}
+    paper_rates: ClassVar[tuple[float, ...]] = (0.001, 0.0005, 0.0001)

@@ -19,3 +19,7 @@ class MVADownpour(MovingAverage, Downpour):
     """DOWNPOUR with a moving average of the center (period τ, rate a)."""
 
     name: ClassVar[str] = "MVADOWNPOUR"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 5
+    colour: ClassVar[str | None] = "#56b4e9"
+    shares_path_with: ClassVar[str | None] = "downpour"

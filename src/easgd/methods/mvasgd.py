@@ -17,3 +17,7 @@ class MVASGD(MovingAverage, SGD):
     """SGD with a moving average of x (rate a)."""
 
     name: ClassVar[str] = "MVASGD"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 10
+    colour: ClassVar[str | None] = "#0072b2"
+    shares_path_with: ClassVar[str | None] = "sgd"

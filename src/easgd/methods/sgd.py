@@ -7,6 +7,7 @@ One worker, no exchange: the center is the worker's own x.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,12 @@ class SGD(Method):
     """One worker; x̃ is x after every step."""
 
     name: ClassVar[str] = "SGD"
+    paper: ClassVar[str] = "section 5"
+    order: ClassVar[int] = 7
+    colour: ClassVar[str | None] = "#7f7f7f"
+    with_momentum: ClassVar[str | None] = "MSGD"
+    rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
+    paper_rates: ClassVar[tuple[float, ...]] = (0.05, 0.01, 0.005)
     sequential: ClassVar[bool] = True
 
     def absorb_(self, center: Slots, d: Tensor) -> None:

@@ -15,7 +15,7 @@ from easgd.errors import SettingError, refuse
 from easgd.files import read_json, read_json_lines
 from easgd.records import read_records
 from easgd.report.scan import Scan
-from easgd.training.config import FIELDS, NAMES, Config
+from easgd.training.config import FIELDS, Config
 from easgd.training.folder import RunFolder
 from easgd.training.run import COLUMNS, Curve, curves_of
 from easgd.training.select import Choice, choose
@@ -150,4 +150,5 @@ def methods(entries: Sequence[ReportRun], every: bool = False) -> list[Choice[Re
 def _rank(choice: Choice[ReportRun]) -> tuple[Any, ...]:
     """Sequential methods first, then the paper's order, then by p, τ and η: the same runs, the same colours."""
     config = choice.runs[0].config
-    return not choice.sequential, NAMES.index(config.method), config.workers or 0, config.period or 0, config.lr or 0.0
+    method = config.method_class
+    return not choice.sequential, method.order, method.key, config.workers or 0, config.period or 0, config.lr or 0.0

@@ -56,7 +56,7 @@ def comparators(choices: Sequence[Choice[ReportRun]], baseline: str | None = Non
         return [choice for choice in choices if choice.sequential]
     exact = [choice for choice in choices if choice.label == baseline]
     wanted = baseline.casefold()
-    found = exact or [c for c in choices if wanted in (c.label.casefold(), c.config and c.config.method)]
+    found = exact or [c for c in choices if wanted in (c.label.casefold(), c.config and c.config.method_class.key)]
     if not found:
         raise unknown("baseline", baseline, [choice.label for choice in choices])
     return found

@@ -45,7 +45,7 @@ def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     one of its settings (τ, p, …), in lighter shades when the dashes are used up.
     """
     if len(choices) <= len(COLOURS):
-        return [look_at(place) for place in range(len(choices))]
+        return [Look(colour, DASHES[COLOURS.index(colour) % len(DASHES)]) for colour in _colours(choices)]
     names: dict[str, int] = {}
     seen: dict[str, int] = {}
     result = []
@@ -56,6 +56,22 @@ def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
         seen[name] = variant + 1
         result.append(Look(_lighter(colour, variant // len(DASHES)), DASHES[variant % len(DASHES)]))
     return result
+
+
+def colour_of(choice: Choice[ReportRun]) -> str | None:
+    """Return the colour that a method declares; None where it declares none of the palette."""
+    colour = choice.config and choice.config.method_class.colour
+    return colour if colour in COLOURS else None
+
+
+def _colours(choices: Sequence[Choice[ReportRun]]) -> list[str]:
+    """Give the first choice of each method the method's own colour, and the others what is left of the palette."""
+    own: dict[str, int] = {}
+    for place, choice in enumerate(choices):
+        if colour := colour_of(choice):
+            own.setdefault(colour, place)
+    free = iter([colour for colour in COLOURS if colour not in own])
+    return [c if (c := colour_of(choice)) and own[c] == i else next(free) for i, choice in enumerate(choices)]
 
 
 def _lighter(colour: str, times: int) -> str:

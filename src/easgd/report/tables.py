@@ -201,7 +201,7 @@ def settings(model: ReportData) -> Table:
     rows = []
     for name in FIELDS:
         found = [_setting(choice, name) for choice in known]
-        values = ["" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in found]
+        values = ["" if v in (None, ()) else f"{v:g}" if isinstance(v, float) else str(v) for v in found]
         if any(values):
             same = len(set(values)) == 1
             rows.append([cell(name), *((v, "″" if same and i else v) for i, v in enumerate(values))])

@@ -11,6 +11,7 @@ from typing import Any
 from easgd.engines.local.process import Lifeline
 from easgd.errors import SettingError, refuse
 from easgd.files import write_json
+from easgd.machine import usable_cores
 from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config
@@ -21,8 +22,6 @@ from easgd.training.sweep import Sweep, check_jobs, load_sweep, make_sweep
 
 IRRELEVANT = ("parallel", "checkpoint_every")
 """Settings that change no number of a run."""
-PATHS = {"adownpour": "downpour", "mvadownpour": "downpour", "asgd": "sgd", "mvasgd": "sgd"}
-"""Methods that measure an average, and the method whose way they go."""
 
 
 def compare(
@@ -74,8 +73,7 @@ def default_jobs(configs: Sequence[Config]) -> int:
     """As many as there are cores on the virtual clock, one where the workers have real ones."""
     if any(config.engine != "simulate" for config in configs):
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // max(config.parallel for config in configs), len(configs)))
+    return max(1, min(usable_cores() // max(config.parallel for config in configs), len(configs)))
 
 
 def plan(grid: Sweep, out: Path) -> list[Job]:
@@ -84,13 +82,13 @@ def plan(grid: Sweep, out: Path) -> list[Job]:
     existing = {}
     for file in sorted(out.glob("*/config.json")):
         try:
-            existing[_key(Config.load(file))] = file.parent
+            existing[Config.load(file).key(IRRELEVANT)] = file.parent
         except SettingError:
             continue  # not ours to judge; its name is taken, that is all
     used = {path.name for path in out.iterdir()} if out.is_dir() else set()
     planned = []
     for config in grid.configs:
-        path = existing.get(_key(config))
+        path = existing.get(config.key(IRRELEVANT))
         if path is None:
             path = out / _free_name(config, used)
             used.add(path.name)
@@ -99,13 +97,9 @@ def plan(grid: Sweep, out: Path) -> list[Job]:
     return planned
 
 
-def _key(config: Config) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in config.as_dict().items() if name not in IRRELEVANT)
-
-
 def _free_name(config: Config, used: set[str]) -> str:
     """Return a readable name: method, p, τ, η, seed."""
-    name = f"{config.method}-p{config.workers}-t{config.period}-lr{config.lr:g}-s{config.seed}"
+    name = f"{config.method_class.key}-p{config.workers}-t{config.period}-lr{config.lr:g}-s{config.seed}"
     number = 1
     while (found := name if number == 1 else f"{name}-{number}") in used:
         number += 1
@@ -116,8 +110,7 @@ def path_of(config: Config) -> Hashable:
     """What two runs must have in common to be computed together; None for a run that goes alone."""
     if config.engine != "simulate" or config.target is not None:  # at a target, each would end on its own
         return None
-    common = ((name, value) for name, value in config.as_dict().items() if name not in ("method", "rate", *IRRELEVANT))
-    return PATHS.get(config.method, config.method), tuple(common)
+    return config.method_class.shares_path_with or config.method, config.key(("method", "rate", *IRRELEVANT))
 
 
 def families(configs: Sequence[Config]) -> list[list[Config]]:

@@ -96,7 +96,7 @@ class RunFolder:
 def default_folder(config: Config) -> Path:
     """Return a new folder under runs/, named after method, data and time."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = f"{config.method}-{config.data.removesuffix('.easgd').replace('/', '-')}-{stamp}"
+    name = f"{config.method_class.key}-{config.data.removesuffix('.easgd').replace('/', '-')}-{stamp}"
     path, number = Path("runs") / name, 1
     while path.exists():
         path, number = Path("runs") / f"{name}-{number}", number + 1

@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from easgd.training.config import SEQUENTIAL, Config
+from easgd.training.config import Config
 
 # What a method's curve does not depend on: how often it is looked at, and what it is computed with.
 INCIDENTAL = ("evaluate", "evaluate_every", "train_subset", "checkpoint_every", "parallel", "restarts")
-
-
 BUDGETS = ("steps", "epochs", "seconds", "target")
 
 
@@ -63,13 +61,12 @@ class Choice(Generic[R]):
     @property
     def sequential(self) -> bool:
         """Whether one worker trained alone."""
-        return self.config is not None and (self.config.method in SEQUENTIAL or self.config.workers == 1)
+        return self.config is not None and (self.config.method_class.sequential or self.config.workers == 1)
 
 
 def method_key(config: Config, *more: str) -> tuple[tuple[str, Any], ...]:
     """Return the settings that make a method: all but the seed, the names in `more` and what is incidental."""
-    left_out = {"seed", *more, *INCIDENTAL}
-    return tuple((name, value) for name, value in config.as_dict().items() if name not in left_out)
+    return config.key({"seed", *more, *INCIDENTAL})
 
 
 def counted(runs: list[R]) -> list[R]:

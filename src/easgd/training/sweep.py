@@ -17,21 +17,22 @@ a group says of its one method itself must fit it.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from easgd.errors import SettingError, refuse, unknown
-from easgd.training.config import FIELDS, NAMES, SEQUENTIAL, Config, convert
+from easgd.methods import registry
+from easgd.settings import read_settings
+from easgd.training.config import FIELDS, METHOD_SETTINGS, Config
 
 OWN = ("levels", "baseline", "jobs", "runs")
 """Keys of a comparison that are no settings of a run."""
-METHOD_SETTINGS = ("beta", "moving_rate", "rho", "momentum", "rate")
+OF_METHOD = "settings."
+"""How the names of the table `settings` begin while they are multiplied out."""
 MOST = 10_000
 
 
@@ -48,13 +49,7 @@ class Sweep:
 
 def load_sweep(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Sweep:
     """Read a comparison from a TOML file; `overrides` go before what it says."""
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise refuse("file", path, (error.strerror or str(error)).lower(), "give a TOML file of settings") from error
-    except ValueError as error:
-        raise refuse("file", path, f"it is no TOML ({error})", "mend it") from error
-    return make_sweep(data, overrides, where=str(path))
+    return make_sweep(read_settings(Path(path), "file", "give a TOML file of settings"), overrides, where=str(path))
 
 
 def make_sweep(
@@ -86,7 +81,8 @@ def check_baseline(baseline: Any, configs: Collection[Config]) -> None:
         return
     if not isinstance(baseline, str):
         raise refuse("baseline", baseline, "it is the name of a method", 'write baseline = "msgd"')
-    methods, labels = {config.method for config in configs}, {config.label.casefold() for config in configs}
+    methods = {name for config in configs for name in (config.method, config.method_class.key)}
+    labels = {config.label.casefold() for config in configs}
     # A label of the report may say more: what tells two of the same name apart.
     if baseline.casefold() not in methods and not baseline.casefold().startswith(tuple(labels)):
         raise unknown("baseline", baseline, methods)
@@ -111,15 +107,17 @@ def check_jobs(jobs: Any) -> int | None:
 
 def _checked(settings: Mapping[str, Any], where: str, known: Any) -> dict[str, list[Any]]:
     """Return every setting as a list of values of its type."""
-    result = {}
-    for key, given in settings.items():
-        name = str(key).replace("-", "_")
-        if name not in FIELDS:
-            raise unknown(f"key in {where}", str(key), known)
+    result, of_method = {}, settings.get("settings", {})
+    if not isinstance(of_method, Mapping):
+        raise refuse("settings", of_method, "it must be a table", "write [settings] and a line for each")
+    plain = {str(name).replace("-", "_"): value for name, value in settings.items() if name != "settings"}
+    for name, given in {**plain, **{f"{OF_METHOD}{name}": value for name, value in of_method.items()}}.items():
+        if name not in FIELDS and not name.startswith(OF_METHOD):
+            raise unknown(f"key in {where}", name, known)
         values = list(given) if isinstance(given, list | tuple) else [given]
         if not values:
             raise refuse(name, "[]", "a list needs at least one value", f"leave {name} out for its default")
-        result[name] = [convert(name, value) for value in values]
+        result[name] = values if name.startswith(OF_METHOD) else [FIELDS[name].convert(value) for value in values]
     return result
 
 
@@ -127,20 +125,16 @@ def _multiplied(settings: dict[str, list[Any]], own: Mapping[str, Any]) -> Itera
     """Yield one configuration per combination, the last setting changing fastest."""
     methods = settings.pop("method", ["eamsgd"])
     for method in methods:
-        if method not in NAMES:
-            raise unknown("method", str(method), NAMES)
         meant = set(own) if len(methods) == 1 and "method" in own else set()
         fitting = {name: v for name, v in settings.items() if name in meant or _has(method, name)}
         for values in itertools.product(*fitting.values()):
-            yield Config(method=method, **dict(zip(fitting, values, strict=True))).resolved()
+            chosen = dict(zip(fitting, values, strict=True))
+            of_method = {n.removeprefix(OF_METHOD): chosen.pop(n) for n in fitting if n.startswith(OF_METHOD)}
+            yield Config(method=method, settings=tuple(sorted(of_method.items())), **chosen).resolved()
 
 
 def _has(method: str, name: str) -> bool:
     """Whether a setting means something to a method."""
-    from easgd.methods import METHODS
-
-    if name == "workers":
-        return method not in SEQUENTIAL
-    if name == "period":
-        return method not in (*SEQUENTIAL, "mdownpour")  # MDOWNPOUR is defined for τ = 1 only
-    return name not in METHOD_SETTINGS or name in inspect.signature(METHODS[method].__init__).parameters
+    if name not in ("workers", *METHOD_SETTINGS) and not name.startswith(OF_METHOD):
+        return True
+    return registry.get(method).takes(name.removeprefix(OF_METHOD))

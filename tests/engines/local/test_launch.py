@@ -244,7 +244,7 @@ def test_joining_a_dead_run_lists_the_live_ones(launch):
     ("args", "words"),
     [
         (["-n", "0", "train.py"], "-n = 0"),
-        (["-n", "two", "train.py"], "-n = two"),
+        (["-n", "two", "train.py"], "-n = 'two'"),
         (["-n"], "whole number"),
         ([], "usage"),
         (["-n", "2"], "no script given"),

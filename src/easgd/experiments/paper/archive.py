@@ -14,7 +14,6 @@ from easgd.errors import SettingError
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
 from easgd.files import read_json, write_json
-from easgd.methods import METHODS
 from easgd.records import Step
 from easgd.report.table import Table, write_rows
 from easgd.training.folder import git_revision
@@ -89,11 +88,11 @@ def runs_table(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
         config, last = run.config, run.evaluations[-1]
-        more = [config.compression] if config.compression != "none" else []
+        more: list[str] = [config.compression] if config.compression != "none" else []
         more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
         more += ["decay at stagnation"] if config.decay == "stagnation" else []
         cells = (
-            run.path.name, METHODS[config.method].name, config.workers, config.period, f"{config.lr:g}",
+            run.path.name, config.method_class.name, config.workers, config.period, f"{config.lr:g}",
             ", ".join(more) or "–", last["steps"], run.status.get("reason"),
         )  # fmt: skip
         rows.append([(value, str(value)) for value in cells])

@@ -15,25 +15,19 @@ from typing import Any
 import numpy as np
 
 from easgd.experiments.paper.scales import Scale
-from easgd.methods import METHODS
 from easgd.report import tables
 from easgd.report.data import Line, ReportData
 from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow
 from easgd.report.figures import curve_panel, curves, rows_of, times_to_levels
 from easgd.report.levels import speedup, time_to
 from easgd.report.render_matplotlib import write_figure
-from easgd.report.style import COLOURS, Look, look_at
+from easgd.report.style import COLOURS, DASHES, Look, colour_of, look_at
 from easgd.report.table import Table
 from easgd.report.write import write_curves
 from easgd.training.config import Config
 
 PAPER_HEADLINE = (16, 0.21, 11.1)
 """Figure 3's caption: EAMSGD with p = 16 reaches 21 % this many times sooner than MSGD."""
-
-ORDER = (
-    "msgd", "eamsgd", "easgd", "downpour", "mdownpour", "adownpour", "mvadownpour", "sgd", "admm", "asgd", "mvasgd",
-)  # fmt: skip
-"""Methods by their place in the palette, which begins again after eight: no two of one figure share a colour."""
 
 
 @dataclass
@@ -70,7 +64,7 @@ def what_was_trained(model: ReportData) -> str:
 
 def method_name(config: Config) -> str:
     """The method without p and τ: row titles show those."""
-    return METHODS[config.method].name
+    return config.method_class.name
 
 
 def restyled(line: Line, name: str, look: Look) -> Line:
@@ -79,11 +73,13 @@ def restyled(line: Line, name: str, look: Look) -> Line:
 
 def by_method(lines: Sequence[Line], label: Callable[[Config], str] = method_name) -> list[Line]:
     """Give every method its own colour and dash, the same in every figure, and a short name."""
-    return [
-        restyled(line, label(config), look_at(ORDER.index(config.method)))
-        if (config := line.choice.config) else replace(line, look=look_at(len(ORDER)))
-        for line in lines
-    ]  # fmt: skip
+    result = []
+    for line in lines:
+        config = line.choice.config
+        place = COLOURS.index(colour_of(line.choice) or COLOURS[-1])
+        look = Look(COLOURS[place], DASHES[place % len(DASHES)])
+        result.append(restyled(line, label(config) if config else line.label, look))
+    return result
 
 
 def in_rows(figure: PaperFigure, by: Sequence[str]) -> list[Path]:

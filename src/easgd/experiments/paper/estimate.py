@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from easgd.engines.simulate import CostModel
 from easgd.training.compare import families
-from easgd.training.config import SEQUENTIAL, Config
+from easgd.training.config import Config
 
 START = 5.0
 """Seconds until a run's process has imported torch and opened its data."""
@@ -70,7 +70,7 @@ def step_seconds(config: Config, parameters: int) -> float:
     """Virtual seconds of one step with its share of an exchange."""
     cost, p = CostModel.preset(config.cost), config.workers or 1
     step = cost.compute + cost.data_seconds(p)
-    if config.method in SEQUENTIAL or cost.overlap:
+    if config.method_class.sequential or cost.overlap:
         return step
     return step + 2 * cost.transfer_seconds(4 * parameters, p) / (config.period or 1)
 

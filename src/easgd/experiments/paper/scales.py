@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from easgd.experiments.paper.rates import CIFAR
-from easgd.training.config import SEQUENTIAL
+from easgd.methods import registry
 
 Group = dict[str, Any]
 
@@ -49,7 +49,8 @@ class Scale:
 
     def group(self, method: str, workers: int = 1, period: int | None = None, **more: Any) -> Group:
         """One group of runs: a method with its learning rates and its budget."""
-        sequential = method in SEQUENTIAL
+        known = registry.get(method)
+        sequential = known.sequential
         long = sequential or method == "eamsgd"
         result: Group = {
             "method": method, "lr": CIFAR[self.name][method], "seconds": self.seconds[workers],
@@ -61,7 +62,7 @@ class Scale:
             result["target"] = self.target
         if not sequential:
             result["workers"] = workers
-        if period is not None and not sequential and method != "mdownpour":
+        if period is not None and known.takes("period"):
             result["period"] = period
         return {**result, **more}
 
