@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from easgd.engines.local.process import Lifeline
+from easgd.launch.process import Lifeline
 from easgd.errors import SettingError, refuse
 from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView

@@ -189,7 +189,7 @@ def test_join_from_another_process(launch):
     assert one.wait()[0] == 0
     assert [code for code, _, _ in outputs] == [0, 0]
     for rank in (2, 3):
-        assert sum(f"[{rank}] place {rank} {rank + 1} {run}" in out for _, out, _ in outputs) == 1
+        assert sum(f"[{rank}] place {rank} {rank + 1} local:{run}" in out for _, out, _ in outputs) == 1
         assert sum(f"joined run {run.name} as worker {rank}" in err for _, _, err in outputs) == 1
     assert not run.exists()
 
