@@ -8,8 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from easgd.launch.process import Lifeline
 from easgd.errors import SettingError, refuse
+from easgd.launch.process import Lifeline
 from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView
 from easgd.training.config import Config

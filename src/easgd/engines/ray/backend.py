@@ -245,17 +245,18 @@ class OwnedRayBackend(RayBackend):
         """Compare the ranks that are held with the actors that exist: joined launchers cannot record here."""
         assert self.supervisor is not None
         found = []
-        for worker in set(self.supervisor.copy["held"].items()) - self._own - self._gone:
+        for rank, incarnation in set(self.supervisor.copy["held"].items()) - self._own - self._gone:
+            worker = (rank, incarnation)
             if worker not in self._foreign:
                 self._foreign.add(worker)
-                found.append(Change("join", *worker, "by another launcher"))
+                found.append(Change("join", rank, incarnation, "by another launcher"))
             try:
-                ray.get_actor(_actor_name(*worker), namespace=self.run_id)
+                ray.get_actor(_actor_name(rank, incarnation), namespace=self.run_id)
             except ValueError:
                 # A launcher takes the rank first and makes the actor then: only the second time counts.
                 if worker in self._missing:
                     self._gone.add(worker)
-                    found.append(Change("death", *worker, "its launcher is gone"))
+                    found.append(Change("death", rank, incarnation, "its launcher is gone"))
                 self._missing.add(worker)
         return found
 
