@@ -232,6 +232,7 @@ class Coordinator:
         digests = self.memberships[center].digests
         same = [other for other, its in digests.items() if other != rank and its == digest]
         digests[rank] = digest
+        self._save_members(center)
         return same
 
     async def leave_behind(self, center: str, rest: bytes, aliases: dict[str, str]) -> None:
