@@ -231,6 +231,27 @@ def test_joiners_stop_when_the_run_ends(launch):
     assert not alive(pid)
 
 
+ATTACHED = """
+import torch, easgd
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+up()
+"""
+
+
+def test_a_joined_worker_that_outlives_the_run_ends_without_a_traceback(launch):
+    one = launch(ATTACHED + 'until("go")', workers=1)
+    two = launch(ATTACHED + 'until("never")', "--join", Path(one.run).name, where="b")
+    one.pid(1)
+    one.touch("go")
+    assert one.wait()[0] == 0
+    code, _, err = two.wait()
+    assert code == 0
+    assert "has ended" in err
+    assert "Traceback" not in err
+
+
 def test_joining_a_dead_run_lists_the_live_ones(launch):
     one = launch('up(); until("go")', workers=1)
     name = Path(one.run).name
