@@ -37,10 +37,10 @@ def record(seconds: float) -> None:
 
 
 def length(data: bytes, folder: str) -> None:
-    Path(folder, f"length-{os.environ['RANK']}").write_text(str(len(data)))
+    Path(folder, f"length-{os.environ['EASGD_RANK']}").write_text(str(len(data)))
 
 
 def wait_forever(folder: str) -> None:
-    Path(folder, f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
+    Path(folder, f"up-{os.environ['EASGD_RANK']}").write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)

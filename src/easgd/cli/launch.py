@@ -6,16 +6,19 @@ import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from easgd.cli.parsing import Command
-from easgd.engines.local.launch import Launcher
-from easgd.engines.local.process import describe_exit
-from easgd.errors import SettingError, refuse
-from easgd.launch.checks import check_workers
-from easgd.launch.event_log import time_split
+from easgd.engines.run import engine_named
+from easgd.errors import SettingError
+from easgd.launch.backend import RunRequest
+from easgd.launch.checks import check_gpus
+from easgd.launch.event_log import network_summary, time_split
+from easgd.launch.launcher import Launcher
 from easgd.launch.output import say
-from easgd.launch.result import final_center, save_center
-from easgd.launch.run_directory import JoinedRun, OwnedRun, clean_stale, live_runs, new_id
+from easgd.launch.process import describe_exit
+from easgd.launch.result import save_center
+from easgd.launch.run_directory import clean_stale, live_runs, new_id
 from easgd.settings import Count, Natural, NonNegative, option
 from easgd.worker.context import SCHEDULES
 
@@ -38,6 +41,10 @@ class LaunchOptions:
     module: tuple[str, ...] | None = option(
         "run a module instead of a script", flags=("-m",), metavar="MODULE", nargs="...", kind="the name of a module"
     )
+    gpus: float | None = option(
+        "accelerators that each worker sees, 0.5 for half of one (default: all, divided; on a cluster 0)",
+        flags=("--gpus-per-worker", "--gpus"), metavar="N",
+    )  # fmt: skip
     ray: str | None = option(
         'train on a Ray cluster: the host:port of its head, "auto" for the one that this machine is part of (or, if '
         'there is none, one of its own), "local" for one of its own, on this machine alone',
@@ -46,7 +53,6 @@ class LaunchOptions:
     compression: str | None = option("what crosses the network: bf16 or int8 (float32)", group=RAY, metavar="NAME")
     shards: int | None = option("processes that share the center (one per machine, 8 at most)", group=RAY)
     interval: float = option("between two checkpoints of the center", 30.0, group=RAY, metavar="SECONDS")
-    gpus: float = option("accelerators for each worker", 0.0, group=RAY, metavar="N")
     script: tuple[str, ...] = option(
         "the script and its arguments", (), positional=True, nargs="...", metavar="script.py …"
     )
@@ -76,6 +82,7 @@ def check(options: LaunchOptions) -> None:
     """Refuse what cannot be launched, before anything is started."""
     if options.module == ():
         raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
+    check_gpus(options.gpus)
     if not options.target:
         raise SettingError("no script given: `easgd launch -n 4 train.py`, or `easgd launch -m package.train`")
     kind, name = options.target[:2]
@@ -83,16 +90,6 @@ def check(options: LaunchOptions) -> None:
         raise SettingError(f"script {name!r} does not exist; give the path of a Python file, or -m and a module")
     if options.join is not None and (options.schedule or options.out):
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
-
-
-def check_local(options: LaunchOptions) -> None:
-    """Refuse what only a cluster, or no single machine, can do."""
-    if options.workers is not None:
-        check_workers("-n", options.workers, "-n 4")
-    for name in ("compression", "shards", "interval", "gpus"):
-        value = getattr(options, name)
-        if value != getattr(LaunchOptions, name):
-            raise refuse(f"--{name}", value, "it is for a cluster", "add --ray ADDRESS, or leave it out")
 
 
 def print_runs() -> None:
@@ -115,47 +112,49 @@ def print_time_split(out: Path) -> None:
         print(f"{worker:>6} {split.steps:>8}  {split!s:<30}  {split.waiting:.4g}")
 
 
+def engine_options(options: LaunchOptions) -> dict[str, Any]:
+    """Return what was set of the engine's own options."""
+    names = ("compression", "shards", "interval", "gpus")
+    found = {name: getattr(options, name) for name in names if getattr(options, name) != getattr(LaunchOptions, name)}
+    return found if options.ray is None else {**found, "address": options.ray}
+
+
 def launch(options: LaunchOptions) -> int:
     """Start or join the run, stay until it ends, print what it cost."""
     clean_stale()
-    if options.ray is not None or (options.join is not None and on_cluster(options.join)):
-        from easgd.cli import cluster
-
-        return cluster.launch(options)
-    check_local(options)
-    run: OwnedRun | JoinedRun
+    engine = engine_named("ray" if options.ray is not None or on_cluster(options.join) else "local")
+    name = Path(options.target[1]).stem if options.target[0] == "script" else options.target[1].rpartition(".")[2]
+    workers = options.workers or (4 if options.join is None else 1)
+    id_ = new_id(name)
+    out = Path("runs", id_) if options.out is None else Path(options.out)
+    command = shlex.join(options.target[1:])
+    request = RunRequest(options.target, workers, id_, out, command, options.schedule, options=engine_options(options))
     if options.join is not None:
-        run = JoinedRun(options.join)
-        workers = options.workers or 1
-    else:
-        workers = 4 if options.workers is None else options.workers
-        name = Path(options.target[1]).stem if options.target[0] == "script" else options.target[1].rpartition(".")[2]
-        id_ = new_id(name)
-        out = Path("runs", id_) if options.out is None else Path(options.out)
-        run = OwnedRun(id_, workers, out, shlex.join(options.target[1:]), options.schedule)
-        say(f"run {id_}: {workers} workers, logs and records in {out}")
-    try:
-        launcher = Launcher(run, options.target, workers, restarts=options.restarts, grace=options.grace)
+        with engine.join_run(options.join, request) as backend:
+            return Launcher(backend, workers, restarts=options.restarts, grace=options.grace).run()
+    with engine.start_run(request) as backend:
+        where = f" on {backend.where}" if backend.where else ""
+        say(f"run {id_}: {workers} workers{where}, logs and records in {out}")
+        launcher = Launcher(backend, workers, restarts=options.restarts, grace=options.grace)
         code = launcher.run()
-        if isinstance(run, OwnedRun):
-            report(run, launcher)
-    finally:
-        run.close()
+        report(launcher)
     return code
 
 
-def on_cluster(reference: str) -> bool:
+def on_cluster(reference: str | None) -> bool:
     """Whether a live run of this machine trains on Ray."""
-    description = live_runs().get(Path(reference).name)
+    description = live_runs().get(Path(reference).name) if reference is not None else None
     return description is not None and description.ray is not None
 
 
-def report(run: OwnedRun, launcher: Launcher) -> None:
-    """Save the center, print the time split, and the exit codes if one is not 0."""
-    center = final_center(run.path)
-    if center is not None and (saved := save_center(center, run.out)):
+def report(launcher: Launcher) -> None:
+    """Save the center; print the time split, what crossed the network, and the exit codes if one is not 0."""
+    out = launcher.backend.out
+    if launcher.center is not None and (saved := save_center(launcher.center, out)):
         say(f"the center is saved in {saved}")
-    print_time_split(run.out)
+    print_time_split(out)
+    for line in network_summary(out):
+        print(line)
     if any(launcher.exit_codes.values()):
         ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))
         say(f"workers ended with {ends}")

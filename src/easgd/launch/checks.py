@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from easgd.engines.local.control import RANKS
 from easgd.errors import refuse, unknown
 from easgd.worker.context import SCHEDULES
 
@@ -13,14 +12,12 @@ def check_count(what: str, value: object, least: int, example: str) -> None:
         raise refuse(what, value, f"it is a whole number ≥ {least}", f"write {example}")
 
 
-def check_workers(what: str, value: object, example: str) -> None:
-    """Refuse what is no number of workers of one machine."""
-    check_count(what, value, 1, example)
-    if isinstance(value, int) and value > RANKS:
-        raise refuse(what, value, f"one machine has at most {RANKS}", "start fewer")
+def check_gpus(value: float | None) -> None:
+    """Refuse what is no number of accelerators per worker: below one it is a share of a device."""
+    if value is not None and not (value >= 0 and (value < 1 or value == int(value))):
+        raise refuse("gpus", value, "it is a whole number, or a fraction of one device", "write gpus=1")
 
 
 def check_schedule(schedule: str | None) -> None:
-    """Refuse an unknown schedule."""
     if schedule is not None and schedule not in SCHEDULES:
         raise unknown("schedule", schedule, SCHEDULES)

@@ -1,4 +1,4 @@
-"""The run's records on disk: the launcher writes its own events, and reads everybody's when the run is over.
+"""The launcher's own records, and a summary of all records when the run is over.
 
 <out>/records-launcher.jsonl              deaths, restarts, joins, as the launchers saw them
 <out>/records-<rank>-<incarnation>.jsonl  a worker's steps and events
@@ -7,18 +7,23 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from easgd.errors import SettingError
+from easgd.files import reason
 from easgd.launch.output import say
 from easgd.records import Breakdown, Event, Record, Step, breakdown, read_records
 
+STRAGGLER = 1.5
+"""A worker whose step takes this many times the usual one is named in the summary."""
+
 
 class EventLog:
-    """Where a launcher writes down what happened to its workers."""
+    """Appends what happened to workers to a file of JSON lines; `zero` gives the moment that times count from."""
 
     def __init__(self, out: Path, zero: Callable[[], float]) -> None:
         self.path, self.zero = out / "records-launcher.jsonl", zero
@@ -33,7 +38,7 @@ class EventLog:
                 file.write(json.dumps(record.as_dict()).encode() + b"\n")
         except OSError as error:
             if not self._warned:
-                say(f"warning: events are not recorded in {self.path}: {error.strerror}")
+                say(f"warning: events are not recorded in {self.path}: {reason(error)}")
             self._warned = True
 
 
@@ -48,7 +53,7 @@ def prepare(out: Path, *, resumed: bool = False) -> None:
             for path in old:
                 path.rename(aside / path.name)
     except OSError as error:
-        raise SettingError(f"out = {out}: cannot be written ({error.strerror}); choose another folder") from error
+        raise SettingError(f"out = {out}: cannot be written ({reason(error)}); choose another folder") from error
 
 
 def time_split(out: Path) -> list[tuple[int, Breakdown]]:
@@ -58,3 +63,29 @@ def time_split(out: Path) -> list[tuple[int, Breakdown]]:
         if isinstance(record, Step):
             steps.setdefault(record.worker, []).append(record)
     return [(worker, breakdown(steps[worker])) for worker in sorted(steps)]
+
+
+def network_summary(out: Path) -> list[str]:
+    """Say which workers were slow, on which machine, and how many bytes moved; nothing for a run of one machine."""
+    steps: dict[int, list[Step]] = {}
+    nodes: dict[int, str] = {}
+    for record in read_records(out):
+        if isinstance(record, Step):
+            steps.setdefault(record.worker, []).append(record)
+        elif isinstance(record, Event) and record.worker is not None and record.node:
+            nodes[record.worker] = record.node
+    if not steps or not nodes:
+        return []
+    pace = {worker: statistics.median(s.compute + s.data for s in rows) for worker, rows in steps.items()}
+    usual = statistics.median(pace.values())
+    lines = [
+        f"straggler: worker {worker} on {nodes.get(worker, '?')} takes {seconds / usual:.1f} times the usual step"
+        for worker, seconds in sorted(pace.items())
+        if seconds > STRAGGLER * usual
+    ]
+    moved = sum(s.bytes for rows in steps.values() for s in rows)
+    taken = sum(len(rows) for rows in steps.values())
+    per_node = {node: sum(n == node for n in nodes.values()) for node in sorted(set(nodes.values()))}
+    lines.append(f"moved {moved / 1e6:.4g} MB over the network, {moved / taken / 1e3:.4g} KB a step")
+    lines.append("workers by node: " + ", ".join(f"{node}: {count}" for node, count in per_node.items()))
+    return lines

@@ -1,20 +1,21 @@
-"""ObserverThread a run from the process that started it: every tenth of a second, on a thread of its own."""
+"""Shows a run to the process that started it: ten times a second, on a thread of its own."""
 
 from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from easgd.methods import Slots
+    from easgd.methods import Slots
 
-TURN = 0.1
+_SECONDS = 0.1
 
 
 class CenterView(Protocol):
-    """A run's center, as an engine lets onlookers see it."""
+    """A run's center, read by a process that takes no part in the training."""
 
     @property
     def version(self) -> int:
@@ -31,7 +32,7 @@ class CenterView(Protocol):
 
 
 class Observer(Protocol):
-    """Whoever wants to watch."""
+    """An object that `easgd.run(…, observer=…)` shows the center to."""
 
     def look(self, center: CenterView) -> None:
         """Called again and again while the run goes on."""
@@ -41,35 +42,31 @@ class Observer(Protocol):
 
 
 class ObserverThread:
-    """Calls `watch.look` for as long as it is entered, then `watch.ended`; an error in it is raised at the end."""
+    """Calls `look` for as long as it is entered, then `ended`; an error in `look` is raised at the end."""
 
-    def __init__(self, watch: Observer | None, center: CenterView) -> None:
-        self.watch, self.center = watch, center
+    def __init__(self, observer: Observer, center: CenterView) -> None:
+        self.observer, self.center = observer, center
         self._stop = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="easgd-watch", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="easgd-observer", daemon=True)
 
     def _work(self) -> None:
-        assert self.watch is not None
         try:
-            while not self._stop.wait(TURN):
-                self.watch.look(self.center)
+            while not self._stop.wait(_SECONDS):
+                self.observer.look(self.center)
         except BaseException as error:
             self._error = error
 
     def __enter__(self) -> ObserverThread:
-        if self.watch is not None:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.watch is None:
-            return
         self._stop.set()
         self._thread.join()
         if kind is None:
             if self._error is not None:
                 raise self._error
-            self.watch.ended(self.center)
+            self.observer.ended(self.center)

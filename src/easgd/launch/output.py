@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal
 
 Terminal = Literal["stdout", "stderr"]
 _CHUNK = 1 << 16
-_LAST_CHUNKS = 64  # as much as a pipe can hold; somebody may have inherited it and write on
+_LAST_CHUNKS = 64  # as much as a pipe can hold; a process that inherited it may still be writing
 
 
 def _show(text: str, to: Terminal) -> None:
@@ -28,7 +28,7 @@ def _show(text: str, to: Terminal) -> None:
 
 
 def say(message: str) -> None:
-    """Print the launcher's own word, apart from what the workers print."""
+    """Print a message of the launcher itself, on stderr."""
     _show(f"easgd: {message}\n", "stderr")
 
 
@@ -54,7 +54,6 @@ class Log:
             self.close()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -68,10 +67,10 @@ class LineRelay:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Pass on what has come."""
+        """Log these bytes, and show the lines that end in them."""
         self.log.write(data)
         lines = (self._rest + data).split(b"\n")
-        # Without an end in sight a piece counts as a line.
+        # A very long piece without a line end counts as a line.
         self._rest = lines.pop() if len(lines[-1]) <= _CHUNK else b""
         self._print(lines)
 
@@ -90,7 +89,7 @@ class LineRelay:
 
 
 class PipeRelay(LineRelay):
-    """One pipe from a worker. Reading never blocks, so a silent worker delays nobody."""
+    """One pipe from a worker. Reading never blocks, so a silent worker holds up no other."""
 
     def __init__(self, descriptor: int, rank: int, log: Log, to: Terminal) -> None:
         super().__init__(rank, log, to)
@@ -98,7 +97,7 @@ class PipeRelay(LineRelay):
         self.descriptor = descriptor
 
     def pump(self) -> bool:
-        """Pass on one chunk, so that a talkative worker has no more than its turn; return whether one was there."""
+        """Pass on one chunk, so that one worker's flood does not hold up the others; return whether one was there."""
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:

@@ -1,39 +1,49 @@
-"""What remains of a run when its workers have ended: the center. Torch is imported only if there is one."""
+"""What a run leaves: the center, exit codes, records. Torch is imported only if there is a center."""
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from easgd.engines.local.control import Control
+from easgd.files import atomic
 from easgd.launch.output import say
+from easgd.records import Breakdown, Record, breakdown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def final_center(run: Path) -> dict[str, Tensor] | None:
-    """Return the center of a run whose workers have ended, if it has one."""
-    if not Control.exists(run):
-        return None
-    from easgd.engines.local import client as shared
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
 
-    return shared.read_center(run)
+    Attributes:
+        center: state dict of x̃ (of its average z, where the method keeps one); None if no worker attached.
+        exit_codes: of each rank's last incarnation; negative for a signal.
+        records: all workers' steps and events, and the launcher's.
+    """
+
+    center: dict[str, Tensor] | None
+    exit_codes: list[int]
+    records: list[Record] = field(repr=False)
+
+    def breakdown(self, worker: int | None = None) -> Breakdown:
+        """Where the time went, of one worker or in the mean, as in the paper's table."""
+        return breakdown(self.records, worker)
 
 
 def save_center(center: dict[str, Tensor], out: Path) -> Path | None:
-    """Write the center to `<out>/center.safetensors`, whole or not at all; return the path."""
+    """Write the center to `<out>/center.safetensors`, whole or not at all; return the path, None if that failed."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    path, scratch = out / "center.safetensors", out / ".center.safetensors.tmp"
+    path = out / "center.safetensors"
     try:
-        # safetensors refuses tensors that share memory or lie in another order.
-        save_file({name: tensor.clone().contiguous() for name, tensor in center.items()}, scratch)
-        os.replace(scratch, path)
+        with atomic(path) as scratch:
+            # safetensors refuses tensors that share memory or lie in another order.
+            save_file({name: tensor.clone().contiguous() for name, tensor in center.items()}, scratch)
     except (OSError, SafetensorError) as error:
-        scratch.unlink(missing_ok=True)
         say(f"warning: the center could not be saved in {path}: {error}")
         return None
     return path

@@ -1,7 +1,7 @@
-"""A run's folder on shared memory: who owns it, which runs are alive, what a dead one left behind.
+"""A run's folder on shared memory: who owns it, which runs are alive, and removal of what dead ones left.
 
     /dev/shm/easgd-<uid>/<run id>/owner     locked by the launcher for as long as it lives; describes the run
-                                  ranks     which rank is held by whom (`ranks.py`)
+                                  ranks     which rank is held by which launcher
                                   …         what the center keeps here
 
 A run is alive while its owner's lock is held. The kernel drops a record lock with its process, however that ends, so
@@ -24,8 +24,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from easgd.errors import SettingError, refuse
+from easgd.files import reason
+from easgd.launch.backend import RunRequest
+from easgd.locks import RecordLocks
 
-# Closing any descriptor of a locked file drops the process's lock, so a process never opens its own owner file again.
+# A process cannot ask whether it holds a record lock itself, and reading its own owner file would drop the lock.
 _OWNED: set[Path] = set()
 
 
@@ -71,7 +74,7 @@ def _locked_base() -> Iterator[Path]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SettingError(f"{path} is not a folder ({error.strerror}); remove it") from error
+            raise SettingError(f"{path} is not a folder ({reason(error)}); remove it") from error
         # flock, not a record lock: it works on a folder and needs no lock file that could stay behind.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
@@ -93,16 +96,13 @@ def _is_free(run: Path) -> bool:
     """Whether nobody holds the run's owner lock. Call it under the lock of the common folder."""
     if run in _OWNED:
         return False
-    try:
-        descriptor = os.open(run / "owner", os.O_RDWR)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    return not (run / "owner").exists() or _is_unlocked(RecordLocks.of(run / "owner"))
+
+
+def _is_unlocked(owner: RecordLocks) -> bool:
+    if not owner.try_take(0):
         return False
-    finally:
-        os.close(descriptor)
+    owner.release(0)
     return True
 
 
@@ -138,32 +138,31 @@ def new_id(name: str) -> str:
 class OwnedRun:
     """A run directory that this process made, holds and removes."""
 
-    def __init__(
-        self, id_: str, workers: int, out: Path | None, command: str = "", schedule: str | None = None,
-        elapsed: float = 0.0, ray: str | None = None,
-    ) -> None:  # fmt: skip
-        self.id = id_
+    def __init__(self, request: RunRequest, ray: str | None = None) -> None:
+        self.id = request.id
         with _locked_base() as folder:
             self.path = folder / self.id
             self.path.mkdir(mode=0o700)
-            self._owner = os.open(self.path / "owner", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.lockf(self._owner, fcntl.LOCK_EX)
+            self._owner = RecordLocks.of(self.path / "owner")
+            self._owner.take(0)
             _OWNED.add(self.path)
-            # Whoever wants to keep nothing has logs and records in the run directory, where they go with it.
-            self.out = self.path / "out" if out is None else out.absolute()
-            self.description = Description(os.getpid(), workers, str(self.out), command, schedule, ray, elapsed=elapsed)
-            os.write(self._owner, json.dumps(asdict(self.description)).encode())
+            # Without a folder for them, logs and records are in the run directory and go with it.
+            self.out = self.path / "out" if request.out is None else request.out.absolute()
+            self.description = Description(
+                os.getpid(), request.workers, str(self.out), request.command, request.schedule, ray,
+                elapsed=request.elapsed or 0.0,
+            )  # fmt: skip
+            os.write(self._owner.file, json.dumps(asdict(self.description)).encode())
 
     @property
     def alive(self) -> bool:
-        """Whether the run goes on; its owner decides."""
         return True
 
     def close(self) -> None:
         """Remove the folder, then give up the lock."""
         with _locked_base():
             shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._owner)
+            self._owner.release(0)
             _OWNED.discard(self.path)
 
 
@@ -178,24 +177,18 @@ class JoinedRun:
             raise SettingError(f"run {reference!r} is not alive: {known}; start one with `easgd launch -n 4 train.py`")
         self.id, self.path, self.description = name, base() / name, live[name]
         self.out = Path(self.description.out)
-        try:
-            self._owner = os.open(self.path / "owner", os.O_RDWR)
-        except FileNotFoundError:
-            raise SettingError(f"run {reference!r} has just ended; `easgd launch --list` shows live runs") from None
+        with _locked_base():
+            if not (self.path / "owner").exists():
+                raise SettingError(f"run {reference!r} has just ended; `easgd launch --list` shows live runs")
+            self._owner = RecordLocks.of(self.path / "owner")
 
     @property
     def alive(self) -> bool:
-        """Whether its owner still lives."""
-        try:
-            fcntl.lockf(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        fcntl.lockf(self._owner, fcntl.LOCK_UN)
-        return False
+        """Whether the run's owner still holds its lock."""
+        return not _is_unlocked(self._owner)
 
     def close(self) -> None:
         """Leave the folder as it is."""
-        os.close(self._owner)
 
 
 Run = OwnedRun | JoinedRun

@@ -8,9 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from easgd.engines.local.process import Lifeline
 from easgd.errors import SettingError, refuse
 from easgd.files import write_json
+from easgd.launch.process import Lifeline
 from easgd.machine import usable_cores
 from easgd.signals import handle_signals
 from easgd.training.compare_view import CompareView

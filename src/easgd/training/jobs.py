@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from easgd.engines.local.process import Lifeline, describe_exit, sigint_blocked
 from easgd.files import write_json
+from easgd.launch.process import Lifeline, describe_exit, sigint_blocked
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder
 

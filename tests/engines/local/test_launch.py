@@ -186,7 +186,7 @@ def test_join_from_another_process(launch):
     assert one.wait()[0] == 0
     assert [code for code, _, _ in outputs] == [0, 0]
     for rank in (2, 3):
-        assert sum(f"[{rank}] place {rank} {rank + 1} {run}" in out for _, out, _ in outputs) == 1
+        assert sum(f"[{rank}] place {rank} {rank + 1} local:{run}" in out for _, out, _ in outputs) == 1
         assert sum(f"joined run {run.name} as worker {rank}" in err for _, _, err in outputs) == 1
     assert not run.exists()
 
@@ -226,6 +226,27 @@ def test_joiners_stop_when_the_run_ends(launch):
     assert code == 0
     assert "has ended" in err
     assert not alive(pid)
+
+
+ATTACHED = """
+import torch, easgd
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+up()
+"""
+
+
+def test_a_joined_worker_that_outlives_the_run_ends_without_a_traceback(launch):
+    one = launch(ATTACHED + 'until("go")', workers=1)
+    two = launch(ATTACHED + 'until("never")', "--join", Path(one.run).name, where="b")
+    one.pid(1)
+    one.touch("go")
+    assert one.wait()[0] == 0
+    code, _, err = two.wait()
+    assert code == 0
+    assert "has ended" in err
+    assert "Traceback" not in err
 
 
 def test_joining_a_dead_run_lists_the_live_ones(launch):

@@ -15,6 +15,7 @@ import pytest
 from launching import DEADLINE, PREAMBLE, alive, until
 
 from easgd.launch import run_directory as rundir
+from easgd.launch.backend import RunRequest
 
 STEP = """
 up()
@@ -265,7 +266,7 @@ def test_the_lifeline_ends_a_child_where_the_kernel_does_not():
 
 
 def test_a_process_does_not_drop_the_lock_of_its_own_run(tmp_path):
-    run = rundir.OwnedRun(rundir.new_id("test"), 1, tmp_path)
+    run = rundir.OwnedRun(RunRequest(["script"], 1, rundir.new_id("test"), tmp_path))
     try:
         # Probing closes a descriptor of the owner file; of one's own, that would drop the lock.
         rundir.live_runs()
@@ -284,4 +285,4 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     folder.chmod(0o777)
     monkeypatch.setattr(rundir, "base", lambda: folder)
     with pytest.raises(rundir.SettingError, match="belong to you alone"):
-        rundir.OwnedRun(rundir.new_id("test"), 1, tmp_path)
+        rundir.OwnedRun(RunRequest(["script"], 1, rundir.new_id("test"), tmp_path))

@@ -112,7 +112,11 @@ class SharedMemoryClient:
         path = self.folder / REST
         with self.control.changing():
             if not path.exists():
-                checkpoint.save(path, {"rest": rest, "aliases": aliases})
+                try:
+                    checkpoint.save(path, {"rest": rest, "aliases": aliases})
+                except OSError:
+                    if self.folder.exists():  # else the run that this worker had joined is over, and its folder gone
+                        raise
 
     def leave(self) -> None:
         """Leave the run: the others' moving rate follows."""

@@ -1,4 +1,4 @@
-"""What a worker finds in its environment: its rank, and where its run is."""
+"""The environment of a worker process: its rank, and where its run is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import os
 
 from easgd.kernels import allocator
 from easgd.launch.run_directory import Run
+from easgd.machine import usable_cores
 from easgd.worker.context import TORCHRUN
-
-
-def cores() -> int:
-    """Return the number of processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
@@ -28,7 +24,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_ELAPSED": run.description.elapsed,
     }
     inherited = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, "EASGD_SCHEDULE")}
-    environment = {"OMP_NUM_THREADS": str(max(1, cores() // workers)), **allocator.ENVIRONMENT, **inherited}
+    environment = {"OMP_NUM_THREADS": str(max(1, usable_cores() // workers)), **allocator.ENVIRONMENT, **inherited}
     environment.update({name: str(value) for name, value in own.items()})
     if run.description.schedule is not None:
         environment["EASGD_SCHEDULE"] = run.description.schedule

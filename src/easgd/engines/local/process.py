@@ -6,33 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from easgd.launch.output import Log, PipeRelay
-
-
-@contextmanager
-def sigint_blocked() -> Iterator[None]:
-    """Let a child start with SIGINT blocked; it opens up when it can end without a traceback."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Lifeline:
-    """A pipe whose writing end only the launcher holds: it closes with the launcher, however that ends."""
-
-    def __init__(self) -> None:
-        self.read, self._write = os.pipe()
-
-    def close(self) -> None:
-        """Close both ends; children that still live end."""
-        os.close(self.read)
-        os.close(self._write)
+from easgd.launch.process import Lifeline, sigint_blocked
 
 
 class WorkerProcess:
@@ -79,7 +58,7 @@ class WorkerProcess:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def interrupt(self) -> None:
-        """Send it what Ctrl-C would."""
+        """Send SIGINT."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGINT)
 
@@ -98,13 +77,3 @@ class WorkerProcess:
                 pipe.close()
         self._log.close()
         return code
-
-
-def describe_exit(code: int) -> str:
-    """Say how a process ended."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"

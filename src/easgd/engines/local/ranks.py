@@ -1,61 +1,51 @@
 """Which ranks of a run are held, and by how many incarnations each has been held so far.
 
 One file in the run directory, eight bytes a rank: incarnations started, incarnations that ended and were recorded. A
-rank is held by a record lock on its eight bytes, so the ranks of a killed launcher are free at once; that they were
-lost and not given back shows in the two numbers.
+record lock, number `rank` of the file, is held for each rank in use. The ranks of a killed launcher are free at once;
+that they were lost and not given back shows in the two numbers.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from itertools import count
 from pathlib import Path
 
 from easgd.errors import SettingError
+from easgd.locks import RecordLocks
 
 _ENTRY = struct.Struct("<II")
 
 
 class Ranks:
-    """The ranks of one run, as one launcher sees them. One object per process and run: see `rundir`."""
+    """The ranks of one run. A process has one object per run, because record locks belong to the process."""
 
     def __init__(self, run: Path) -> None:
         try:
-            self._file = os.open(run / "ranks", os.O_RDWR | os.O_CREAT, 0o600)
+            self._locks = RecordLocks.of(run / "ranks")
         except FileNotFoundError:
             raise SettingError(f"run {run.name!r} has just ended; `easgd launch --list` shows live runs") from None
         self.held: set[int] = set()
 
-    def _lock(self, rank: int) -> bool:
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, _ENTRY.size, rank * _ENTRY.size)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(self, rank: int) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN, _ENTRY.size, rank * _ENTRY.size)
-
     def _read(self, rank: int) -> tuple[int, int]:
-        entry = os.pread(self._file, _ENTRY.size, rank * _ENTRY.size)
+        entry = os.pread(self._locks.file, _ENTRY.size, rank * _ENTRY.size)
         started, ended = _ENTRY.unpack(entry.ljust(_ENTRY.size, b"\0"))
         return started, ended
 
     def _write(self, rank: int, started: int, ended: int) -> None:
-        os.pwrite(self._file, _ENTRY.pack(started, ended), rank * _ENTRY.size)
+        os.pwrite(self._locks.file, _ENTRY.pack(started, ended), rank * _ENTRY.size)
 
     def take(self) -> int:
         """Hold the lowest free rank. A lost one is not free before its run's owner has recorded the loss."""
         for rank in count():
-            if rank in self.held or not self._lock(rank):
+            if rank in self.held or not self._locks.try_take(rank):
                 continue
             started, ended = self._read(rank)
             if started == ended:
                 self.held.add(rank)
                 return rank
-            self._unlock(rank)
+            self._locks.release(rank)
         raise AssertionError("unreachable: count() does not end")
 
     def start(self, rank: int) -> int:
@@ -72,21 +62,22 @@ class Ranks:
     def release(self, rank: int) -> None:
         """Give a rank back: another launcher may take it."""
         self.held.discard(rank)
-        self._unlock(rank)
+        self._locks.release(rank)
 
     def lost(self) -> list[tuple[int, int]]:
         """Return (rank, incarnation) of workers whose launcher died before it could record their end; note them."""
         found = []
-        for rank in range(os.fstat(self._file).st_size // _ENTRY.size):
-            if rank in self.held or not self._lock(rank):
+        for rank in range(os.fstat(self._locks.file).st_size // _ENTRY.size):
+            if rank in self.held or not self._locks.try_take(rank):
                 continue
             started, ended = self._read(rank)
             if started != ended:
                 found.append((rank, started - 1))
                 self._write(rank, started, started)
-            self._unlock(rank)
+            self._locks.release(rank)
         return found
 
     def close(self) -> None:
         """Give all ranks back."""
-        os.close(self._file)
+        for rank in list(self.held):
+            self.release(rank)

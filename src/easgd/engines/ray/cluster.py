@@ -1,9 +1,7 @@
-"""Joining a Ray cluster, or starting Ray on this machine alone, where nobody outside can reach it."""
+"""Joining a Ray cluster, or starting Ray on this machine alone, where no other machine can reach it."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
 import os
 import secrets
@@ -13,19 +11,16 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from easgd.engines.local.environment import cores
+import ray
+
+from easgd.engines.ray import private
 from easgd.errors import SettingError, refuse
 from easgd.launch.output import say
+from easgd.machine import usable_cores
 
 CONNECT_SECONDS = 5.0
 STORE_BYTES = (256 << 20, 4 << 30)
-"""The least and the most of shared memory that a Ray of our own may use for messages."""
-
-
-def check_installed() -> None:
-    """Refuse the engine where Ray is not."""
-    if importlib.util.find_spec("ray") is None:
-        raise SettingError("the Ray engine needs Ray, which is not installed; pip install 'easgd[ray]'")
+"""The least and the most shared memory for messages in a Ray that this process starts."""
 
 
 @dataclass
@@ -39,15 +34,11 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         """The living nodes, this process's own first."""
-        import ray
-
         here = ray.get_runtime_context().get_node_id()
         return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: (n["NodeID"] != here, n["NodeID"]))
 
     def close(self) -> None:
-        """Leave the cluster; end a Ray of our own and remove its files."""
-        import ray
-
+        """Leave the cluster; end a Ray that this process started, and remove its files."""
         if self.own or self.folder is not None:
             ray.shutdown()
         if self.folder is not None:
@@ -56,14 +47,11 @@ class Cluster:
 
 def connect(address: str | None, token: str | None = None) -> Cluster:
     """Join the cluster at `address`; "auto" is the one this machine is part of, if any; None starts Ray here alone."""
-    check_installed()
     if address not in (None, "auto"):
         _check_address(address)
     _quiet()
-    import ray
-
     if token:
-        _show_token(token)
+        private.use_token(token)
     if ray.is_initialized():
         return Cluster(ray.get_runtime_context().gcs_address, own=False)
     if address == "auto":
@@ -80,24 +68,22 @@ def _check_address(address: str) -> None:
 
 
 def _quiet() -> None:
-    """No usage reports, and no chatter of Ray's own on the terminal."""
+    """Switch off Ray's usage reports and its own messages on the terminal."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def _running() -> str | None:
-    """The address of a cluster that this machine is part of."""
+    """Return the address of a cluster that this machine is part of."""
     if os.environ.get("RAY_ADDRESS"):
         return os.environ["RAY_ADDRESS"]
-    from ray._private.utils import read_ray_address
-
-    found: str | None = read_ray_address(None)  # what the last `ray start` on this machine wrote down
+    found = private.last_address()
     return found if found and _answers(found) is None else None
 
 
 def _answers(address: str) -> OSError | None:
-    """Why nobody answers at host:port; None if somebody does."""
+    """Return why host:port does not accept a connection; None if it does."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -106,38 +92,17 @@ def _answers(address: str) -> OSError | None:
     return None
 
 
-def _one_machine() -> None:
-    """Let Ray believe in a single machine: it then listens on 127.0.0.1 only.
-
-    Else it finds the address by which others reach this machine, even if told the loopback one.
-    """
-    from ray._private import ray_constants
-
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    ray_constants.ENABLE_RAY_CLUSTER = False
-
-
-def _show_token(token: str) -> None:
-    """Let Ray use this token, in this process and those that it starts. Ray has read the environment already."""
-    raylet: Any = importlib.import_module("ray._raylet")
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
-    raylet.Config.initialize("")
-    raylet.AuthenticationTokenLoader.instance().reset_cache()
-
-
 def _start() -> Cluster:
-    import ray
-
-    _one_machine()
+    private.assume_one_machine()
     if "RAY_AUTH_MODE" not in os.environ:
         # Other users of this machine must not reach it either.
-        _show_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
+        private.use_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
     # A short path: Ray's sockets live below it, and their names may have 107 characters.
     folder = tempfile.mkdtemp(prefix="easgd-ray-", dir="/tmp")
     store = min(max(_shared_memory() // 4, STORE_BYTES[0]), STORE_BYTES[1])
     try:
         context = ray.init(
-            address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=cores(),
+            address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=usable_cores(),
             object_store_memory=store, _temp_dir=folder, logging_level=logging.ERROR, log_to_driver=False,
             configure_logging=False,
         )  # fmt: skip
@@ -150,32 +115,24 @@ def _start() -> Cluster:
 
 
 def _join(address: str) -> Cluster:
-    import ray
-
     host, _, port = address.rpartition(":")
     if (silent := _answers(address)) is not None:
         raise SettingError(
             f"address = {address}: nobody answers there ({silent}); start one with `ray start --head --port={port}`"
         )
     if host in ("127.0.0.1", "localhost") and _answers(f"{ray.util.get_node_ip_address()}:{port}") is not None:
-        _one_machine()  # a Ray that was started so
+        private.assume_one_machine()  # a Ray that was started so
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
     except Exception as error:
         hint = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the cluster's token, and use its version of Ray"
         raise SettingError(f"address = {address}: the cluster refuses ({_line(error)}); {hint}") from error
-    if not authenticated():
+    if not private.authenticated():
         say(
             f"warning: the Ray cluster at {address} has no authentication: whoever reaches its ports can run programs "
             "on it; start its nodes with RAY_AUTH_MODE=token"
         )
     return Cluster(address, own=True)
-
-
-def authenticated() -> bool:
-    """Whether this process shows a token: a cluster that lets it in without one lets everybody in."""
-    raylet: Any = importlib.import_module("ray._raylet")
-    return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
 
 
 def encrypted() -> bool:

@@ -1,7 +1,9 @@
-"""The run's desk: who is in the run, whose turn it is, what workers printed and recorded. One small actor.
+"""The run's coordinator: who is in the run, whose turn it is, what workers printed and recorded. One small actor.
 
-Everything happens on one event loop, so nothing needs a lock. What it knows is plain data, of which the launcher keeps
-a copy: a desk that was killed is restarted by Ray and given it back.
+Everything happens on one event loop, so nothing needs a lock. Every change is in the cluster's store before the call
+that made it is answered. A coordinator that was killed is restarted by Ray and reads the store: nothing that was
+acknowledged is lost, and no dead worker comes back. Output on its way is kept by the workers until it is acknowledged;
+what waits here for the launcher dies with the coordinator.
 """
 
 from __future__ import annotations
@@ -9,29 +11,72 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from easgd.engines.ray.membership import Membership
 
-TURN_SECONDS = 1.0
+WAIT_SECONDS = 1.0
 ENROLL_SECONDS = 5.0
 RETRY_SECONDS = 0.1
 
 
-class Coordinator:
-    """The actor."""
+class Store(Protocol):
+    """Where the coordinator's state outlives its process."""
 
-    def __init__(self) -> None:
+    def put(self, key: str, value: Any) -> None:
+        """Return when the value is stored."""
+
+    def get(self, key: str) -> Any:
+        """Return the value; None if there is none."""
+
+
+class Coordinator:
+    """The actor.
+
+    Args:
+        store: where the state is kept.
+        find_shard: returns the actor of shard k, for a coordinator that was restarted.
+    """
+
+    def __init__(self, store: Store, find_shard: Callable[[int], Any]) -> None:
+        self.store = store
         self.run: dict[str, Any] | None = None
         self.shards: list[Any] = []
         self.memberships: dict[str, Membership] = {}
         self.methods: dict[str, Any] = {}
         self.incarnations: dict[int, int] = {}  # rank -> incarnations started
         self.held: dict[int, int] = {}  # rank -> incarnation that holds it
-        self.parcels: list[tuple[str, bytes]] = []
+        self.output: list[tuple[str, bytes]] = []
         self.stopping = False
-        self._telling: set[asyncio.Future[None]] = set()  # a task that nobody holds may be collected
+        self.restarts = 0
+        self._announced = True
+        self._telling: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
         self._changed = asyncio.Event()
+        if (state := store.get("run")) is not None:
+            self._restore(state, find_shard)
+
+    def _restore(self, state: dict[str, Any], find_shard: Callable[[int], Any]) -> None:
+        self.run, self.restarts = state["run"], state["restarts"] + 1
+        self.shards = [find_shard(k) for k in range(state["shards"])]
+        ranks = self.store.get("ranks")
+        self.incarnations, self.held, self.stopping = ranks["incarnations"], ranks["held"], ranks["stopping"]
+        for center in state["centers"]:
+            data = {**self.store.get(f"model/{center}"), **self.store.get(f"members/{center}")}
+            self.memberships[center] = Membership.load(data)
+            self.methods[center] = self.store.get(f"method/{center}")
+        self._save_run()
+        self._announced = False  # a shard may have missed what this actor's predecessor was about to tell it
+
+    def _save_run(self) -> None:
+        state = {"run": self.run, "shards": len(self.shards), "centers": [*self.memberships]}
+        self.store.put("run", {**state, "restarts": self.restarts})
+
+    def _save_ranks(self) -> None:
+        self.store.put("ranks", {"incarnations": self.incarnations, "held": self.held, "stopping": self.stopping})
+
+    def _save_members(self, center: str) -> None:
+        self.store.put(f"members/{center}", self.memberships[center].changes())
 
     def _notify(self) -> None:
         self._changed.set()
@@ -42,19 +87,25 @@ class Coordinator:
             await asyncio.wait_for(self._changed.wait(), max(0.001, end - time.monotonic()))
 
     async def _ready(self) -> None:
-        """After a restart, nothing is answered before the launcher has brought the copy."""
+        """Wait for `begin`; after a restart, tell the shards who lives."""
         while self.run is None:
-            await self._wait(time.monotonic() + TURN_SECONDS)
+            await self._wait(time.monotonic() + WAIT_SECONDS)
+        if not self._announced:
+            self._announced = True
+            for center in self.memberships:
+                self._announce(center)
 
-    # the launchers' side ---------------------------------------------------------------------------------------
+    # called by launchers ---------------------------------------------------------------------------------------
 
     async def begin(self, run: dict[str, Any], shards: list[Any]) -> None:
-        """The run and the shards that may carry its centers."""
+        """Set the run's plan and the shards that may hold its centers."""
         self.run, self.shards = run, shards
+        self._save_ranks()
+        self._save_run()
         self._notify()
 
     async def describe(self) -> dict[str, Any] | None:
-        """What a late joiner must know; None before `begin`, or after a restart."""
+        """Return the run's plan; None before `begin`."""
         return self.run
 
     async def assign_rank(self, rank: int | None) -> tuple[int, int]:
@@ -65,64 +116,66 @@ class Coordinator:
         incarnation = self.incarnations.get(rank, 0)
         self.incarnations[rank] = incarnation + 1
         self.held[rank] = incarnation
+        self._save_ranks()
         return rank, incarnation
 
     async def mark_dead(self, rank: int, incarnation: int, keep: bool = False) -> None:
-        """A worker has ended, however; its rank is free again unless it is kept for a restart."""
+        """Note a worker's end; its rank is free again unless it is kept for a restart."""
         await self._ready()
         if not keep and self.held.get(rank) == incarnation:
             del self.held[rank]
-        for center, membership in self.memberships.items():
-            if membership.mark_dead(rank, incarnation):
-                await self._enroll(center)
+            self._save_ranks()
+        changed = [center for center, members in self.memberships.items() if members.mark_dead(rank, incarnation)]
+        for center in self.memberships.keys() - changed:
+            self._save_members(center)  # that it is dead, whether or not it had joined
+        await self._enroll(*changed)
         self._notify()
 
     async def stop(self) -> None:
-        """Ask all workers to stop."""
+        """Ask all workers to stop, by the answers to their heartbeats."""
         self.stopping = True
+        self._save_ranks()
 
     async def drain(self) -> list[tuple[str, bytes]]:
-        """What workers printed and recorded since the last time: (file, bytes)."""
-        parcels, self.parcels = self.parcels, []
-        return parcels
+        """Return what workers printed and recorded since the last call: (file, bytes)."""
+        output, self.output = self.output, []
+        return output
 
     async def dump(self) -> dict[str, Any] | None:
-        """Everything worth keeping, as plain data; None if there is nothing yet."""
+        """Return the state as plain data, for the launcher to read; None before `begin`."""
         if self.run is None:
             return None
+        await self._ready()
         memberships = {center: membership.dump() for center, membership in self.memberships.items()}
-        return {
-            "run": self.run,
-            "incarnations": self.incarnations,
-            "held": self.held,
-            "memberships": memberships,
-            "stopping": self.stopping,
-        }
-
-    async def restore(self, data: dict[str, Any], shards: list[Any], methods: dict[str, Any]) -> None:
-        """Go on from a copy."""
-        self.run, self.shards, self.stopping = data["run"], shards, data["stopping"]
-        self.incarnations, self.held, self.methods = data["incarnations"], data["held"], methods
-        self.memberships = {center: Membership.load(membership) for center, membership in data["memberships"].items()}
-        self._notify()
+        return {"held": self.held, "memberships": memberships, "restarts": self.restarts}
 
     async def method(self, center: str) -> Any:
-        """The method of a center: its shards need it when they are made again."""
+        """Return the method of a center: its shards need it when they are restarted."""
         return self.methods.get(center)
 
-    # the workers' side -----------------------------------------------------------------------------------------
+    async def announce(self, center: str) -> None:
+        """Tell the shards again who lives: one of them was restarted."""
+        await self._ready()
+        await self._enroll(center)
 
-    async def beat(self, rank: int, incarnation: int, parcels: list[tuple[str, bytes]]) -> bool:
+    # called by workers -----------------------------------------------------------------------------------------
+
+    async def heartbeat(self, rank: int, incarnation: int, output: list[tuple[str, bytes]]) -> bool:
         """Take output and records; return whether the worker shall stop."""
-        self.parcels += parcels
+        self.output += output
         return self.stopping or self.incarnations.get(rank, 0) > incarnation + 1
 
     async def open(self, center: str, rank: int, incarnation: int, header: dict[str, Any]) -> dict[str, Any]:
-        """A worker brings its model: what it must fit, where the shards are, whether to bring the start value."""
+        """Return the model that a worker must fit, where the shards are, and whether to upload the start value."""
         await self._ready()
         assert self.run is not None
+        new = center not in self.memberships
         membership = self.memberships.setdefault(center, Membership(len(self.shards)))
         upload = membership.open(rank, incarnation, header)
+        self._save_members(center)
+        if new:
+            self.store.put(f"model/{center}", membership.model())
+            self._save_run()
         return {
             "header": membership.header,
             "bounds": membership.bounds,
@@ -133,13 +186,15 @@ class Coordinator:
         }
 
     async def opened(self, center: str, method: Any) -> None:
-        """The start value is at the shards."""
+        """Note that the shards have the start value."""
         await self._ready()
         self.memberships[center].opened, self.methods[center] = True, method
+        self.store.put(f"method/{center}", method)
+        self._save_members(center)
         self._notify()
 
     async def join(self, center: str, rank: int, incarnation: int) -> int:
-        """A worker enters; the shards know it before it trains. Returns how many live; 0: it is taken for dead."""
+        """Add a worker; the shards know it before it trains. Return how many live; 0: it is known to be dead."""
         await self._ready()
         membership = self.memberships[center]
         if not membership.join(rank, incarnation):
@@ -149,7 +204,7 @@ class Coordinator:
         return len(membership.members())
 
     async def gather(self, center: str, launched: int, seconds: float) -> tuple[int, int]:
-        """Wait until all launched ranks have come; return how many have not, and how many live."""
+        """Wait until all launched ranks have joined; return how many have not, and how many live."""
         await self._ready()
         end = time.monotonic() + seconds
         while (missing := self.memberships[center].missing(launched)) and time.monotonic() < end:
@@ -157,15 +212,15 @@ class Coordinator:
         return missing, len(self.memberships[center].members())
 
     async def begin_training(self, center: str, elapsed: float) -> float:
-        """The time of day at which training began; the first to ask decides."""
+        """Return the time of day at which training began: that of the first call."""
         await self._ready()
         membership = self.memberships[center]
         if membership.began is None:
             membership.began = time.time() - elapsed
+            self._save_members(center)
         return membership.began
 
     async def leave(self, center: str, rank: int, incarnation: int) -> None:
-        """A worker leaves politely."""
         await self._ready()
         if center in self.memberships and self.memberships[center].leave(rank, incarnation):
             await self._enroll(center)
@@ -177,46 +232,59 @@ class Coordinator:
         digests = self.memberships[center].digests
         same = [other for other, its in digests.items() if other != rank and its == digest]
         digests[rank] = digest
+        self._save_members(center)
         return same
 
     async def leave_behind(self, center: str, rest: bytes, aliases: dict[str, str]) -> None:
-        """Keep the first worker's rest of the model, as the bytes of a safetensors file."""
+        """Keep the model's other tensors, as the bytes of a safetensors file; the first worker to leave brings them."""
         await self._ready()
         membership = self.memberships[center]
         if membership.rest is None:
             membership.rest, membership.aliases = rest, aliases
+            self.store.put(f"model/{center}", membership.model())
 
     async def wait_turn(self, center: str, rank: int) -> int:
         """Wait for a turn, a second at most; return whose it is."""
         await self._ready()
-        membership, end = self.memberships[center], time.monotonic() + TURN_SECONDS
+        membership, end = self.memberships[center], time.monotonic() + WAIT_SECONDS
         while (holder := membership.holder()) != rank and time.monotonic() < end:
             await self._wait(end)
         return holder
 
     async def pass_turn(self, center: str, rank: int) -> None:
-        """The next may act."""
+        """Let the next worker act."""
         await self._ready()
         membership = self.memberships[center]
         if membership.holder() == rank:
             membership.turn += 1
+            self._save_members(center)
         self._notify()
 
-    async def _enroll(self, center: str) -> None:
-        """Tell the shards who lives, and go on when they have heard it.
+    # announcements to the shards -------------------------------------------------------------------------------
+
+    async def _enroll(self, *centers: str) -> None:
+        """Tell the shards who lives; return when they have heard it, or after a few seconds without an answer."""
+        if tasks := [task for center in centers for task in self._announce(center)]:
+            await asyncio.wait(tasks, timeout=ENROLL_SECONDS)
+
+    def _announce(self, center: str) -> list[asyncio.Task[None]]:
+        """Begin to tell the shards who lives.
 
         Shards are threaded actors, and Ray keeps no order of calls to those: the serial number lets a shard ignore what
-        comes late. A shard that does not answer, as one that is being restarted, is told again beside.
+        comes late. A shard that does not answer, as one that is being restarted, is told again in the background.
         """
         membership = self.memberships[center]
         membership.serial += 1
+        self._save_members(center)
         serial, members, dead = membership.serial, membership.members(), dict(membership.dead)
-        shards = self.shards[: len(membership.bounds)]
-        told = [asyncio.ensure_future(self._tell(shard, center, serial, members, dead)) for shard in shards]
-        self._telling.update(told)
-        for task in told:
+        tasks = [
+            asyncio.create_task(self._tell(shard, center, serial, members, dead))
+            for shard in self.shards[: len(membership.bounds)]
+        ]
+        self._telling.update(tasks)
+        for task in tasks:
             task.add_done_callback(self._telling.discard)
-        await asyncio.wait(told, timeout=ENROLL_SECONDS)
+        return tasks
 
     async def _tell(self, shard: Any, center: str, serial: int, members: list[int], dead: dict[int, int]) -> None:
         """Tell one shard, again and again until it has heard it or there is something newer to tell."""

@@ -1,6 +1,6 @@
-"""Who is in a run on a cluster: incarnations, turns, and what a worker must bring to fit.
+"""The members of a run on a cluster: incarnations, round-robin turns, and the model that a worker must fit.
 
-One membership per center. It is small and plain: the launcher keeps a copy of it, from which it can be made again.
+One membership per center. It is plain data, so that the coordinator can store it and be restarted from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import itertools
 from typing import Any
 
 ABSENT, JOINED, LEFT, DEAD = "absent", "joined", "left", "dead"
-LEAST_SHARD = 65_536  # elements; below, one message more costs more than it frees
+_MODEL = ("shards", "header", "bounds", "rest", "aliases")
+LEAST_SHARD = 65_536  # elements; below, the additional message costs more than it saves
 
 
 def bounds_for(size: int, shards: int) -> list[tuple[int, int]]:
@@ -32,7 +33,7 @@ class Membership:
         self.states: dict[int, str] = {}
         self.incarnations: dict[int, int] = {}
         self.dead: dict[int, int] = {}
-        self.serial = 0  # counts changes: a shard that has heard of a later one ignores an earlier
+        self.serial = 0  # counts announcements: a shard that has received a later one ignores an earlier
         self.digests: dict[int, int] = {}  # rank -> digest of its first gradient
         self.turn = 0
         self.began: float | None = None
@@ -40,7 +41,7 @@ class Membership:
         self.aliases: dict[str, str] = {}
 
     def open(self, rank: int, incarnation: int, header: dict[str, Any]) -> bool:
-        """A worker brings its model; return whether it is the one to bring the start value too."""
+        """Note a worker's model; return whether this worker must upload the start value."""
         if self.header is None:
             self.header = header
             self.bounds = bounds_for(header["size"], self.shards)
@@ -49,7 +50,7 @@ class Membership:
         return not self.opened and self.uploader == (rank, incarnation)
 
     def join(self, rank: int, incarnation: int) -> bool:
-        """A worker enters; False if it is known to be dead."""
+        """Add a worker; False if it is known to be dead."""
         if self.dead.get(rank, -1) >= incarnation:
             return False
         self.states[rank], self.incarnations[rank] = JOINED, incarnation
@@ -58,16 +59,16 @@ class Membership:
         return True
 
     def leave(self, rank: int, incarnation: int) -> bool:
-        """A worker leaves politely; return whether that changes anything."""
+        """Return whether this changes anything."""
         return self._end(rank, incarnation, LEFT)
 
     def mark_dead(self, rank: int, incarnation: int) -> bool:
-        """A worker has died; return whether that changes anything."""
+        """Return whether this changes anything."""
         self.dead[rank] = max(self.dead.get(rank, -1), incarnation)
         if self.uploader == (rank, incarnation) and not self.opened:
-            self.uploader = None  # the next to ask brings the start value
+            self.uploader = None  # the next worker uploads the start value
         if self.states.get(rank, ABSENT) == ABSENT:
-            self.states[rank] = DEAD  # nobody need wait for it
+            self.states[rank] = DEAD  # `missing` must not count it
         return self._end(rank, incarnation, DEAD)
 
     def _end(self, rank: int, incarnation: int, state: str) -> bool:
@@ -92,13 +93,20 @@ class Membership:
             self.turn += 1
         return self.turn % ring
 
+    def model(self) -> dict[str, Any]:
+        """Return what describes the model; it changes when the first worker comes and when the first one leaves."""
+        return {name: vars(self)[name] for name in _MODEL}
+
+    def changes(self) -> dict[str, Any]:
+        """Return all the rest, which is small and changes often."""
+        return {name: value for name, value in vars(self).items() if name not in _MODEL}
+
     def dump(self) -> dict[str, Any]:
-        """Everything, as plain data."""
         return dict(vars(self))
 
     @staticmethod
     def load(data: dict[str, Any]) -> Membership:
-        """The membership that `dump` gave."""
+        """Return the membership that gave this data, by `dump` or by `model` and `changes` together."""
         membership = Membership(data["shards"])
         vars(membership).update(data)
         return membership

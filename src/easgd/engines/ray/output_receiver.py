@@ -1,4 +1,4 @@
-"""What the desk has gathered from other machines, taken to where a user looks for it."""
+"""Writes what the coordinator has collected from workers to the terminal, the logs and the run's folder."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ class OutputReceiver:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._echoes: dict[str, LineRelay] = {}
+        self._relays: dict[str, LineRelay] = {}
         self._logs: dict[str, Log] = {}
 
-    def deliver(self, parcels: Iterable[tuple[str, bytes]]) -> None:
-        """Take parcels to their places: NAME.jsonl, out-RANK or err-RANK."""
-        for name, data in parcels:
+    def deliver(self, chunks: Iterable[tuple[str, bytes]]) -> None:
+        """Write chunks of output: each is named NAME.jsonl, out-RANK or err-RANK."""
+        for name, data in chunks:
             if name.endswith(".jsonl"):
                 with open(self.out / Path(name).name, "ab") as file:
                     file.write(data)
             else:
-                self._echo(name).feed(data)
+                self._relay(name).feed(data)
 
-    def _echo(self, name: str) -> LineRelay:
-        if name not in self._echoes:
+    def _relay(self, name: str) -> LineRelay:
+        if name not in self._relays:
             stream, _, rank = name.partition("-")
             log = self._logs.setdefault(rank, Log(self.out / "logs" / f"worker-{rank}.log"))
-            self._echoes[name] = LineRelay(int(rank), log, "stdout" if stream == "out" else "stderr")
-        return self._echoes[name]
+            self._relays[name] = LineRelay(int(rank), log, "stdout" if stream == "out" else "stderr")
+        return self._relays[name]
 
     def close(self) -> None:
         """Write what has no end of line yet, and close the logs."""
-        for echo in self._echoes.values():
-            echo.finish()
+        for relay in self._relays.values():
+            relay.finish()
         for log in self._logs.values():
             log.close()

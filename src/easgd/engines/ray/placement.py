@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import ray
@@ -13,25 +13,26 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from easgd.engines.ray.cluster import Cluster, encrypted
 from easgd.engines.ray.coordinator import Coordinator
+from easgd.engines.ray.private import ClusterStore
 from easgd.engines.ray.settings import Settings
 from easgd.engines.ray.shard_actor import ShardActor
+from easgd.launch.run_directory import OwnedRun
 
 MOST_SHARDS = 8
 
 
-def plan_of(
-    run: str, out: Path, workers: int, schedule: str | None, settings: Settings, started: float, elapsed: float
-) -> dict[str, Any]:
-    """What every seat, and a late joiner's launcher, must know."""
+def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
+    """Return what every worker, and a launcher that joins later, must know."""
+    about = run.description
     ours = {k: v for k, v in os.environ.items() if k.startswith("EASGD_") and k not in ("EASGD_RUN", "EASGD_OUT")}
     return {
-        "run": run,
-        "workers": workers,
-        "out": str(out),
-        "schedule": schedule,
+        "run": run.id,
+        "workers": about.workers,
+        "out": str(run.out),
+        "schedule": about.schedule,
         "compression": settings.compression,
-        "started": started,
-        "elapsed": elapsed,
+        "started": about.started,
+        "elapsed": about.elapsed,
         "environment": ours,
         "path": [path for path in sys.path if path],
         "cwd": os.getcwd(),
@@ -43,21 +44,31 @@ def place(run: str, cluster: Cluster, workers: int, settings: Settings) -> tuple
     """Make the coordinator and the shards, the shards on as many machines as there are."""
     nodes = cluster.nodes()
     count = settings.shards or min(len(nodes), MOST_SHARDS)
-    coordinator = _actor(run, Coordinator, "coordinator", nodes[0], settings, max_concurrency=1000).remote()
+    coordinator = _actor(run, Coordinator, "coordinator", nodes[0], settings, max_concurrency=1000).remote(
+        ClusterStore(run), partial(_shard, run)
+    )
     # One thread for every worker that may wait in it, and some for snapshots.
     threads = 2 * workers + 16
     shard_actors = [
-        _actor(run, ShardActor, f"shard-{k}", nodes[k % len(nodes)], settings, max_concurrency=threads).remote()
+        _actor(run, ShardActor, _name(k), nodes[k % len(nodes)], settings, max_concurrency=threads).remote()
         for k in range(count)
     ]
     return coordinator, shard_actors
 
 
+def _name(k: int) -> str:
+    return f"shard-{k}"
+
+
+def _shard(run: str, k: int) -> Any:
+    return ray.get_actor(_name(k), namespace=run)
+
+
 def _actor(run: str, kind: type, name: str, node: dict[str, Any], settings: Settings, max_concurrency: int) -> Any:
-    # On the given node while it lives, elsewhere when it does not. Ray overlooks the wish of an actor that asks for
-    # nothing at all: so it asks for one byte.
-    wish = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    # On the given node while it lives, elsewhere when it does not. Ray ignores the node of an actor that asks for no
+    # resource at all, so it asks for one byte.
+    affinity = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
     return ray.remote(kind).options(
         name=name, namespace=run, num_cpus=0, memory=1, max_restarts=settings.center_restarts,
-        max_concurrency=max_concurrency, scheduling_strategy=wish,
+        max_concurrency=max_concurrency, scheduling_strategy=affinity,
     )  # fmt: skip

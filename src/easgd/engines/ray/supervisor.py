@@ -1,4 +1,4 @@
-"""Keeps a run's center: saves it at intervals, and gives it back to a shard, or a coordinator, that Ray had to restart.
+"""Saves a run's center at intervals, and restores a shard that Ray had to restart from what was saved.
 
 The launcher's own folder is the one place where a run is saved: no other machine's disk is needed.
 
@@ -29,15 +29,16 @@ from easgd.errors import SettingError, UnreachableError
 from easgd.launch.event_log import EventLog
 from easgd.launch.output import say
 
-TURN = 0.25
+POLL_SECONDS = 0.25
 CALL_SECONDS = 10.0
+CENTER = "center"
 STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
 
 
 class RayCenterReader:
-    """The center as the process that started the run sees it; what `easgd.launch.observer.CenterView` wants."""
+    """The center as the process that started the run sees it; a `CenterView`."""
 
-    def __init__(self, supervisor: Supervisor, center: str = "center") -> None:
+    def __init__(self, supervisor: Supervisor, center: str = CENTER) -> None:
         self.supervisor, self.center = supervisor, center
         self.version = 0
 
@@ -76,19 +77,15 @@ def members(membership: dict[str, Any]) -> list[int]:
 
 
 class Supervisor:
-    """Watches the coordinator and the shards on a thread of its own."""
+    """Polls the coordinator and the shards, on a thread of its own."""
 
     def __init__(
         self, coordinator: Any, shard_actors: list[Any], out: Path, event_log: EventLog, interval: float
     ) -> None:
-        self.coordinator, self.shard_actors, self.out, self.event_log, self.interval = (
-            coordinator,
-            shard_actors,
-            out,
-            event_log,
-            interval,
-        )
-        self.copy: dict[str, Any] | None = None
+        self.coordinator, self.shard_actors = coordinator, shard_actors
+        self.out, self.event_log, self.interval = out, event_log, interval
+        self.copy: dict[str, Any] = {"held": {}, "memberships": {}, "restarts": 0}
+        """The coordinator's state when it was last asked."""
         self.methods: dict[str, Any] = {}
         self._saved: dict[str, float] = {}
         self._answered: dict[tuple[str, int], float] = {}  # when a shard was last seen with its value
@@ -97,62 +94,62 @@ class Supervisor:
         self._thread = threading.Thread(target=self._work, name="easgd-supervisor", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
         self._thread.start()
 
     def close(self) -> None:
-        """Observer no more."""
         self._ended.set()
         self._thread.join(60.0)
 
     def _work(self) -> None:
-        while not self._ended.wait(TURN):
+        while not self._ended.wait(POLL_SECONDS):
             try:
-                self.turn()
+                self.check()
             except (RayError, UnreachableError):
-                continue  # something is being restarted: look again
+                continue  # something is being restarted
             except Exception as error:
                 self._warn(f"the center is not being kept: {type(error).__name__}: {error}")
 
-    def turn(self) -> None:
-        """Look after the coordinator, then after each shard, then save what is due."""
-        self._look_after_coordinator()
+    def check(self) -> None:
+        """Copy the coordinator's state, restore shards that were restarted, save the center if it is due."""
+        self._copy_state()
         for center, membership in self.opened().items():
             if center not in self.methods:
                 self.methods[center] = ray.get(self.coordinator.method.remote(center), timeout=CALL_SECONDS)
-            self._look_after_shards(center, membership)
+            self._restore_shards(center, membership)
         due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > self.interval]
         if due:
             self.save()
 
     def opened(self) -> dict[str, dict[str, Any]]:
         """The centers that have a value, as the coordinator knew them last."""
-        memberships = {} if self.copy is None else self.copy["memberships"]
-        return {center: membership for center, membership in memberships.items() if membership["opened"]}
+        memberships = self.copy["memberships"].items()
+        return {center: membership for center, membership in memberships if membership["opened"]}
 
-    def _look_after_coordinator(self) -> None:
+    def _copy_state(self) -> None:
         copy = ray.get(self.coordinator.dump.remote(), timeout=CALL_SECONDS)
-        if copy is not None:
-            self.copy = copy
-        elif self.copy is not None:
-            ray.get(self.coordinator.restore.remote(self.copy, self.shard_actors, self.methods), timeout=CALL_SECONDS)
+        if copy is None:
+            return
+        if copy["restarts"] > self.copy["restarts"]:
             self._tell("the coordinator was restarted and has its list of members back")
+        self.copy = copy
 
-    def _look_after_shards(self, center: str, membership: dict[str, Any]) -> None:
+    def _restore_shards(self, center: str, membership: dict[str, Any]) -> None:
         for k in range(len(membership["bounds"])):
             if center in ray.get(self.shard_actors[k].versions.remote(), timeout=CALL_SECONDS):
                 self._answered[center, k] = time.monotonic()
                 continue
             if center not in self._saved:
                 continue
-            saved = self.load()["centers"][center]
+            saved = load_state(self.out)["centers"][center]
             state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
             codec, method = membership["header"]["compression"], self.methods[center]
             call = self.shard_actors[k].restore.remote(
                 center, method, codec, state, membership["serial"], members(membership), membership["dead"]
             )
             ray.get(call, timeout=60.0)
-            lost = max(0.0, self._answered.get((center, k), self._saved[center]) + TURN - self._saved[center])
+            # The copy may be older than what the shard had heard before it died.
+            ray.get(self.coordinator.announce.remote(center), timeout=60.0)
+            lost = max(0.0, self._answered.get((center, k), self._saved[center]) + POLL_SECONDS - self._saved[center])
             self._tell(f"shard {k} was restarted from version {state['version']}; at most {lost:.1f} s of it are lost")
 
     def save(self) -> None:
@@ -173,27 +170,20 @@ class Supervisor:
             return
         self._saved.update(dict.fromkeys(centers, now))
 
-    def load(self) -> dict[str, Any]:
-        """The last state that is whole."""
-        try:
-            return checkpoint.load(self.out / STATE)
-        except SettingError:
-            return checkpoint.load(self.out / PREVIOUS)
-
-    def final(self, center: str = "center") -> dict[str, Tensor] | None:
+    def final(self, center: str = CENTER) -> dict[str, Tensor] | None:
         """The center as named tensors: as it is now, or, if a shard is gone for good, as it was saved last."""
         membership = self.opened().get(center)
         if membership is None:
             return None
-        onlooker = RayCenterReader(self, center)
-        slots = onlooker.snapshot()
+        reader = RayCenterReader(self, center)
+        slots = reader.snapshot()
         if slots is None:
             if center not in self._saved:
                 return None
             age = time.monotonic() - self._saved[center]
             say(f"warning: a shard of the center is gone; what is left is the checkpoint of {age:.0f} s ago")
-            slots = joint([shard["slots"] for shard in self.load()["centers"][center]["shards"]])
-        values = onlooker.named(slots)
+            slots = joint([shard["slots"] for shard in load_state(self.out)["centers"][center]["shards"]])
+        values = reader.named(slots)
         rest = unpack_tensors(membership["rest"]) if membership["rest"] else {}
         return {**rest, **{alias: values[name].clone() for alias, name in membership["aliases"].items()}, **values}
 
@@ -207,13 +197,17 @@ class Supervisor:
             say(f"warning: {what}")
 
 
-def saved_center(folder: str | os.PathLike[str], center: str = "center") -> dict[str, Any]:
-    """The center that a run has saved in its folder, as `easgd.attach(…, saved=…)` takes it to go on from there."""
+def load_state(folder: Path) -> dict[str, Any]:
+    """Load the last state in a run's folder that is whole."""
     try:
-        state = checkpoint.load(Path(folder) / STATE)
+        return checkpoint.load(folder / STATE)
     except SettingError:
-        if not (Path(folder) / PREVIOUS).exists():
+        if not (folder / PREVIOUS).exists():
             raise
-        state = checkpoint.load(Path(folder) / PREVIOUS)
-    shards = state["centers"][center]["shards"]
+        return checkpoint.load(folder / PREVIOUS)
+
+
+def saved_center(folder: str | os.PathLike[str], center: str = CENTER) -> dict[str, Any]:
+    """The center that a run has saved in its folder, as `easgd.attach(…, saved=…)` takes it to go on from there."""
+    shards = load_state(Path(folder))["centers"][center]["shards"]
     return {"slots": joint([shard["slots"] for shard in shards]), "version": shards[0]["version"]}

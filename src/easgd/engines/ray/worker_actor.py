@@ -1,7 +1,7 @@
 """The actor in which one worker trains: the user's script or function runs on its main thread.
 
-A background thread carries what it prints, and its records where the launcher's folder is not on this machine, to the
-run's coordinator, and hears from there whether to stop.
+A background thread sends heartbeats to the run's coordinator. They carry what the worker prints, and its records where
+the launcher's folder is not on this machine; the answer says whether to stop.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from easgd.engines.local.child import run_module, run_script, show
-from easgd.errors import SettingError
 from easgd.kernels.allocator import keep_freed_memory
+from easgd.launch.target import exit_code, run_module, run_script
 from easgd.worker.context import TORCHRUN
 
-BEAT_SECONDS = 0.15
-Parcels = list[tuple[str, bytes]]
+HEARTBEAT_SECONDS = 0.15
+Chunks = list[tuple[str, bytes]]
 
 
 class OutputSender:
-    """Carries output and records to the coordinator."""
+    """Sends output and records to the coordinator."""
 
     def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None) -> None:
         self.coordinator, self.rank, self.incarnation, self.records = coordinator, rank, incarnation, records
@@ -41,11 +41,11 @@ class OutputSender:
         self._ended = threading.Event()
         self._interrupted = False
         self._readers = [self._take_over(1, "out"), self._take_over(2, "err")]
-        self._thread = threading.Thread(target=self._work, name="easgd-courier", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="easgd-heartbeat", daemon=True)
         self._thread.start()
 
     def _take_over(self, descriptor: int, name: str) -> threading.Thread:
-        """Let what is written to stdout or stderr, by whatever part of the process, come here."""
+        """Redirect stdout or stderr of the whole process, also of C code in it, to this object."""
         source, target = os.pipe()
         os.dup2(target, descriptor)
         os.close(target)
@@ -59,28 +59,28 @@ class OutputSender:
         return thread
 
     def _work(self) -> None:
-        while not self._ended.wait(BEAT_SECONDS):
-            self._beat()
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            self._heartbeat()
 
-    def _beat(self) -> None:
-        parcels: Parcels = []
+    def _heartbeat(self) -> None:
+        chunks: Chunks = []
         with contextlib.suppress(queue.Empty):
-            while len(parcels) < 64:
-                parcels.append(self._output.get_nowait())
-        parcels += self._new_records()
+            while len(chunks) < 64:
+                chunks.append(self._output.get_nowait())
+        chunks += self._new_records()
         try:
-            stop = ray.get(self.coordinator.beat.remote(self.rank, self.incarnation, parcels), timeout=30.0)
+            stop = ray.get(self.coordinator.heartbeat.remote(self.rank, self.incarnation, chunks), timeout=30.0)
         except RayError:
-            for parcel in parcels:  # the coordinator is being restarted: bring it the next time
-                self._output.put(parcel)
+            for chunk in chunks:  # the coordinator is being restarted: send it again the next time
+                self._output.put(chunk)
             return
         if stop and not self._interrupted:
             self._interrupted = True
             os.kill(os.getpid(), signal.SIGINT)
 
-    def _new_records(self) -> Parcels:
-        """Whole lines that were added to this worker's files since the last time."""
-        out: Parcels = []
+    def _new_records(self) -> Chunks:
+        """Return whole lines that were added to this worker's files since the last call."""
+        out: Chunks = []
         for path in sorted(self.records.glob("*.jsonl")) if self.records is not None else []:
             with open(path, "rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -92,7 +92,7 @@ class OutputSender:
         return out
 
     def close(self) -> None:
-        """Bring the rest."""
+        """Send the rest."""
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(0.05)  # what was written last is on its way through the pipe
@@ -100,13 +100,13 @@ class OutputSender:
         self._ended.set()
         self._thread.join(60.0)
         while True:
-            self._beat()
+            self._heartbeat()
             if self._output.empty():
                 return
 
 
 class WorkerActor:
-    """The actor. `plan` says what the launcher decided for all workers; nothing heavy is imported before it is used."""
+    """The actor. `plan` is what the launcher decided for all workers; see `placement.plan_of`."""
 
     def __init__(self, coordinator: Any, plan: dict[str, Any], rank: int, incarnation: int) -> None:
         self.coordinator, self.plan, self.rank, self.incarnation = coordinator, plan, rank, incarnation
@@ -148,47 +148,29 @@ class WorkerActor:
         relay = OutputSender(self.coordinator, self.rank, self.incarnation, self.scratch)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         try:
-            return self._guarded(kind, target)
+            return exit_code(partial(self._call, kind, target), __file__)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             relay.close()
             if self.scratch is not None and not list(self.scratch.glob("weights-*")):
                 shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _guarded(self, kind: str, target: tuple[Any, ...]) -> int:
-        code = 0
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            try:
-                self._call(kind, target)
-            finally:
-                self._leave()
-        except KeyboardInterrupt:
-            code = 128 + signal.SIGINT
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-        except SettingError as error:
-            print(f"easgd: error: {error}", file=sys.stderr)
-            code = 2
-        except Exception as error:
-            show(error)
-            code = 1
-        return code
-
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
-        if kind == "script":
-            path, source, *args = target
-            run_script(str(self._script(Path(path), source)), *args)
-        elif kind == "module":
-            run_module(*target)
-        else:
-            function, args = target
-            function(*args)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            if kind == "script":
+                path, source, *args = target
+                run_script(str(self._script(Path(path), source)), *args)
+            elif kind == "module":
+                run_module(*target)
+            else:
+                function, args = target
+                function(*args)
+        finally:
+            self._leave()
 
     def _script(self, path: Path, source: bytes) -> Path:
-        """The script itself where this machine has it, else a copy."""
+        """Return the script itself where this machine has it, else a copy."""
         with contextlib.suppress(OSError):
             if path.read_bytes() == source:
                 return path
@@ -198,7 +180,7 @@ class WorkerActor:
         return copy
 
     def _leave(self) -> None:
-        """A process of Ray's lives on when the script ends: what would happen at exit happens now."""
+        """Close the workers: this process does not exit with the script, so what atexit would do is done here."""
         if "easgd.worker.open_workers" in sys.modules:
             from easgd.worker.open_workers import close_all
 

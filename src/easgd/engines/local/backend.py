@@ -1,0 +1,191 @@
+"""Workers as processes of this machine: a `Backend` of the launcher. They exchange on the center in shared memory."""
+
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from easgd.engines.local.control import RANKS, Control, mark_dead, origin
+from easgd.engines.local.environment import worker_environment
+from easgd.engines.local.function import pack
+from easgd.engines.local.process import WorkerProcess
+from easgd.engines.local.ranks import Ranks
+from easgd.errors import SettingError, refuse
+from easgd.launch import accelerators
+from easgd.launch.backend import Change, Ended, RunRequest
+from easgd.launch.checks import check_gpus
+from easgd.launch.event_log import EventLog, prepare
+from easgd.launch.output import say
+from easgd.launch.process import Lifeline, describe_exit
+from easgd.launch.run_directory import JoinedRun, OwnedRun, Run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from easgd.engines.local.reader import SharedMemoryReader
+
+
+@contextmanager
+def start_run(request: RunRequest) -> Iterator[LocalBackend]:
+    """Make a run directory, and remove it at the end."""
+    _check(request)
+    with _arguments(request) as (arguments, inherit):
+        run = OwnedRun(request)
+        try:
+            yield LocalBackend(run, request, arguments, inherit)
+        finally:
+            run.close()
+
+
+@contextmanager
+def join_run(reference: str, request: RunRequest) -> Iterator[LocalBackend]:
+    """Find the run directory of another launcher by its id or path."""
+    _check(request)
+    with _arguments(request) as (arguments, inherit):
+        yield LocalBackend(JoinedRun(reference), request, arguments, inherit)
+
+
+def _check(request: RunRequest) -> None:
+    if request.workers > RANKS:
+        raise refuse("workers", request.workers, f"one machine has at most {RANKS}", "start fewer")
+    for name, value in request.options.items():
+        if name != "gpus":
+            raise SettingError(f"{name} = {value}: only engine='ray' takes it; leave it out, or add --ray ADDRESS")
+    check_gpus(request.options.get("gpus"))
+
+
+@contextmanager
+def _arguments(request: RunRequest) -> Iterator[tuple[list[str], list[int]]]:
+    """Give the child's arguments, and the descriptors that it inherits."""
+    kind, *rest = request.target
+    if kind != "function":
+        yield [kind, *rest], []
+        return
+    with pack(*rest) as file:
+        yield [kind, str(file.fileno())], [file.fileno()]
+
+
+class LocalBackend:
+    """The processes of one run."""
+
+    where = ""
+
+    def __init__(self, run: Run, request: RunRequest, arguments: Sequence[str], inherit: Sequence[int]) -> None:
+        self.directory, self.request, self.arguments, self.inherit = run, request, arguments, inherit
+        self.run_id, self.out, self.joined = run.id, run.out, isinstance(run, JoinedRun)
+        self.event_log: EventLog | None = EventLog(self.out, self._zero)
+        self._living: dict[int, WorkerProcess] = {}
+
+    def _zero(self) -> float:
+        return origin(self.directory.path) or self.directory.description.origin
+
+    def open(self) -> None:
+        if not self.joined:
+            prepare(self.out, resumed=self.request.elapsed is not None)
+        gpus = self.request.options.get("gpus")
+        self._accelerators = accelerators.Accelerators(
+            *accelerators.find(), self.directory.description.workers, gpus, os.environ
+        )
+        if not self.joined and (line := self._accelerators.sharing()):
+            say(line)
+        self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
+        self._lifeline, self._deaths = Lifeline(), DeathMarker(self.directory.path)
+
+    def start(self, rank: int | None) -> tuple[int, int]:
+        rank = self._ranks.take() if rank is None else rank
+        incarnation = self._ranks.start(rank)
+        environment = worker_environment(self.directory, rank, incarnation) | self._accelerators.environment(rank)
+        worker = WorkerProcess(
+            rank, incarnation, self.arguments, environment, self.out / "logs", self._lifeline, self.inherit
+        )
+        self._living[rank] = worker
+        for stream in worker.streams:
+            self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+        return rank, incarnation
+
+    def poll(self, seconds: float) -> list[Ended]:
+        for key, _ in self._selector.select(seconds):
+            if not key.data.pump():  # readable, and nothing there: its end
+                self._selector.unregister(key.fileobj)
+        return [self._collect(worker) for worker in list(self._living.values()) if worker.ended]
+
+    def _collect(self, worker: WorkerProcess) -> Ended:
+        del self._living[worker.rank]
+        for stream in worker.streams:
+            if stream.descriptor in self._selector.get_map():
+                self._selector.unregister(stream.descriptor)
+        code = worker.close()
+        return Ended(worker.rank, worker.incarnation, code, describe_exit(code))
+
+    def mark_dead(self, rank: int, incarnation: int, *, keep_rank: bool) -> None:
+        self._deaths.put(rank, incarnation)
+        if rank in self._ranks.held:
+            self._ranks.end(rank)
+            if not keep_rank:
+                self._ranks.release(rank)
+
+    def changes(self) -> list[Change]:
+        """Return the workers whose launcher was killed; launchers that join record the joins themselves."""
+        return [Change("death", *lost, "its launcher was killed") for lost in self._ranks.lost()]
+
+    def alive(self) -> bool:
+        return self.directory.alive
+
+    def interrupt_all(self) -> None:
+        for worker in list(self._living.values()):
+            worker.interrupt()
+
+    def kill_all(self) -> None:
+        for worker in list(self._living.values()):
+            worker.kill()
+
+    def reader(self) -> SharedMemoryReader:
+        from easgd.engines.local.reader import SharedMemoryReader
+
+        return SharedMemoryReader(self.directory.path)
+
+    def final_center(self) -> dict[str, Tensor] | None:
+        if not Control.exists(self.directory.path):
+            return None
+        from easgd.engines.local.client import read_center  # it imports torch
+
+        return read_center(self.directory.path)
+
+    def close(self) -> None:
+        if hasattr(self, "_deaths"):
+            self._deaths.close()
+            self._selector.close()
+            self._lifeline.close()
+            self._ranks.close()
+
+
+class DeathMarker:
+    """Marks workers dead in the run's shared memory, on a thread of its own.
+
+    A worker that was stopped, not killed, may hold the control lock for a while; the launcher must not wait for it.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self._dead: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="easgd-death-marker", daemon=True)
+        self._thread.start()
+
+    def put(self, rank: int, incarnation: int) -> None:
+        """Have a worker marked dead, so that the moving rate follows the living."""
+        self._dead.put((rank, incarnation))
+
+    def _work(self) -> None:
+        while (dead := self._dead.get()) is not None:
+            mark_dead(self.run, *dead)
+
+    def close(self) -> None:
+        """Wait until all are marked."""
+        self._dead.put(None)
+        self._thread.join()

@@ -1,0 +1,296 @@
+"""Workers as actors of a Ray cluster: a `Backend` of the launcher.
+
+Ray places actors, reports their deaths, restarts those of the center, and ends them all with the launcher's process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from torch import Tensor
+
+from easgd.engines.ray.actor_link import CoordinatorProxy
+from easgd.engines.ray.cluster import Cluster, connect
+from easgd.engines.ray.output_receiver import OutputReceiver
+from easgd.engines.ray.placement import place, plan_of
+from easgd.engines.ray.private import ClusterStore
+from easgd.engines.ray.settings import Settings
+from easgd.engines.ray.supervisor import RayCenterReader, Supervisor
+from easgd.engines.ray.worker_actor import WorkerActor
+from easgd.errors import SettingError
+from easgd.launch.backend import Change, Ended, RunRequest
+from easgd.launch.event_log import EventLog, prepare
+from easgd.launch.output import say
+from easgd.launch.process import describe_exit
+from easgd.launch.run_directory import OwnedRun, base, live_runs
+
+TOKEN = "ray-token"  # the name of a file, not a secret
+CALL_SECONDS, OPEN_SECONDS = 30.0, 60.0
+
+
+@contextmanager
+def start_run(request: RunRequest) -> Iterator[RayBackend]:
+    """Connect to the cluster and make a run directory on this machine: `--list` and `--join` find the run by it."""
+    settings = Settings.of(request.options)
+    with _connected(settings.address) as cluster:
+        run = OwnedRun(request, ray=cluster.address)
+        try:
+            if token := os.environ.get("RAY_AUTH_TOKEN"):
+                # For `--join` on this machine; the folder is this user's alone, and gone with the run.
+                with open(os.open(run.path / TOKEN, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                    file.write(token)
+            yield OwnedRayBackend(run, cluster, request, settings)
+        finally:
+            run.close()
+
+
+@contextmanager
+def join_run(reference: str, request: RunRequest) -> Iterator[RayBackend]:
+    """Find a run: of this machine by its name alone, of a cluster elsewhere with the cluster's address."""
+    settings = Settings.of(request.options)
+    name, address, token = Path(reference).name, settings.address, None
+    here = live_runs().get(name)
+    if here is not None and here.ray is not None:
+        address = address or here.ray
+        path = base() / name / TOKEN
+        token = path.read_text() if path.exists() else None
+    if address in (None, "local"):
+        raise SettingError(f"run {name!r} is not on this machine; give the cluster's address, --ray 10.0.0.1:6379")
+    with _connected(address, token):
+        yield RayBackend(name, request, settings)
+
+
+@contextmanager
+def _connected(address: str | None, token: str | None = None) -> Iterator[Cluster]:
+    cluster = connect(None if address == "local" else address, token)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@dataclass
+class RunningActor:
+    rank: int
+    incarnation: int
+    actor: Any
+
+
+def _portable(target: Sequence[Any]) -> list[Any]:
+    """Add its text to a script: other machines need not have the file."""
+    kind, *rest = target
+    if kind != "script":
+        return list(target)
+    path = Path(rest[0]).absolute()
+    return [kind, str(path), path.read_bytes(), *rest[1:]]
+
+
+class RayBackend:
+    """The workers that one launcher adds to a run of another. They write their output to the run's owner."""
+
+    joined = True
+    where = ""
+    event_log: EventLog | None = None
+
+    def __init__(self, run_id: str, request: RunRequest, settings: Settings) -> None:
+        self.run_id, self.request, self.settings = run_id, request, settings
+        self.out = Path(".")
+        self.target = _portable(request.target)
+        self._living: dict[Any, RunningActor] = {}  # by the reference of its end
+        self._unreported: list[tuple[int, int, bool]] = []  # deaths that the coordinator has not acknowledged
+
+    def open(self) -> None:
+        self.coordinator = CoordinatorProxy(self.run_id).actor
+        self.plan = ray.get(self.coordinator.describe.remote(), timeout=OPEN_SECONDS)
+        self._cpus = self._cpus_each()
+
+    def _cpus_each(self) -> float:
+        """Return 1 where there are enough processors, else 0: the workers share, and Ray must not wait for more."""
+        have, free = (of().get("CPU", 0.0) for of in (ray.cluster_resources, ray.available_resources))
+        if free >= self.request.workers:
+            return 1.0
+        say(f"{self.request.workers} workers share the {have:g} processors of the cluster, {free:g} of which are free")
+        return 0.0
+
+    def start(self, rank: int | None) -> tuple[int, int]:
+        rank, incarnation = CoordinatorProxy(self.run_id).assign_rank(rank)
+        actor_class = ray.remote(WorkerActor).options(
+            num_cpus=self._cpus, num_gpus=self.settings.gpus, max_restarts=0, max_concurrency=1,
+            name=_actor_name(rank, incarnation), namespace=self.run_id, scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        actor = actor_class.remote(self.coordinator, self.plan, rank, incarnation)
+        self._living[actor.run.remote(*self.target)] = RunningActor(rank, incarnation, actor)
+        return rank, incarnation
+
+    def poll(self, seconds: float) -> list[Ended]:
+        ended, _ = ray.wait(list(self._living), num_returns=1, timeout=seconds) if self._living else ([], [])
+        self._report_deaths()
+        return [self._collect(reference) for reference in ended]
+
+    def _collect(self, reference: Any) -> Ended:
+        running = self._living.pop(reference)
+        try:
+            code = int(ray.get(reference))
+            how = describe_exit(code)
+        except RayError as error:
+            code, how = -signal.SIGKILL, f"killed or lost with its node ({type(error).__name__})"
+        ray.kill(running.actor)
+        return Ended(running.rank, running.incarnation, code, how)
+
+    def mark_dead(self, rank: int, incarnation: int, *, keep_rank: bool) -> None:
+        self._unreported.append((rank, incarnation, keep_rank))
+        self._report_deaths()
+
+    def _report_deaths(self) -> None:
+        """Tell the coordinator; one that is being restarted, perhaps after the loss of the same node, is told later."""
+        while self._unreported:
+            try:
+                ray.get(self.coordinator.mark_dead.remote(*self._unreported[0]), timeout=CALL_SECONDS)
+            except RayError:
+                return
+            self._unreported.pop(0)
+
+    def changes(self) -> list[Change]:
+        return []
+
+    def alive(self) -> bool:
+        """Whether the run's coordinator exists: one that is being restarted keeps its name."""
+        try:
+            ray.get_actor("coordinator", namespace=self.run_id)
+        except (ValueError, RayError):
+            return False
+        return True
+
+    def interrupt_all(self) -> None:
+        # Only the run's owner can ask workers to stop, and it would ask all of them.
+        self.kill_all()
+
+    def kill_all(self) -> None:
+        for running in list(self._living.values()):
+            ray.kill(running.actor)
+
+    def reader(self) -> RayCenterReader:
+        raise AssertionError("only the run's owner observes the center")
+
+    def final_center(self) -> dict[str, Tensor] | None:
+        return None
+
+    def close(self) -> None:
+        self.kill_all()
+
+
+class OwnedRayBackend(RayBackend):
+    """A run of one's own: beside the workers, its coordinator, the center's shards and their supervisor."""
+
+    joined = False
+
+    def __init__(self, run: OwnedRun, cluster: Cluster, request: RunRequest, settings: Settings) -> None:
+        super().__init__(run.id, request, settings)
+        self.directory, self.cluster, self.out = run, cluster, run.out
+        nodes = len(cluster.nodes())
+        self.where = f"the {nodes} nodes of the Ray cluster" if nodes > 1 else "Ray"
+        self.where += f" at {cluster.address}"
+        self.event_log = EventLog(self.out, self._zero)
+        self.supervisor: Supervisor | None = None
+        self._actors: list[Any] = []
+        self._output = OutputReceiver(self.out)
+        self._own: set[tuple[int, int]] = set()
+        self._foreign: set[tuple[int, int]] = set()
+        self._missing: set[tuple[int, int]] = set()
+        self._gone: set[tuple[int, int]] = set()
+
+    def _zero(self) -> float:
+        """Return when training began, on this machine's monotonic clock; before that, the run's start."""
+        memberships = self.supervisor.opened().values() if self.supervisor is not None else ()
+        began = [membership["began"] for membership in memberships if membership["began"] is not None]
+        return time.monotonic() - (time.time() - min(began, default=self.directory.description.started))
+
+    def open(self) -> None:
+        prepare(self.out, resumed=self.request.elapsed is not None)
+        self._mark = self.out / f".{self.run_id}"  # tells workers that this folder is on their machine
+        self._mark.touch()
+        self.plan = plan_of(self.directory, self.settings)
+        self.coordinator, shards = place(self.run_id, self.cluster, self.request.workers, self.settings)
+        self._actors = [*shards, self.coordinator]
+        ray.get(self.coordinator.begin.remote(self.plan, shards), timeout=OPEN_SECONDS)
+        assert self.event_log is not None
+        self.supervisor = Supervisor(self.coordinator, shards, self.out, self.event_log, self.settings.interval)
+        self.supervisor.start()
+        self._cpus = self._cpus_each()
+
+    def start(self, rank: int | None) -> tuple[int, int]:
+        rank, incarnation = super().start(rank)
+        self._own.add((rank, incarnation))
+        return rank, incarnation
+
+    def poll(self, seconds: float) -> list[Ended]:
+        ended = super().poll(seconds)
+        self._relay_output()
+        return ended
+
+    def _relay_output(self) -> None:
+        with suppress(RayError):
+            self._output.deliver(ray.get(self.coordinator.drain.remote(), timeout=CALL_SECONDS))
+
+    def changes(self) -> list[Change]:
+        """Compare the ranks that are held with the actors that exist: joined launchers cannot record here."""
+        assert self.supervisor is not None
+        found = []
+        for rank, incarnation in set(self.supervisor.copy["held"].items()) - self._own - self._gone:
+            worker = (rank, incarnation)
+            if worker not in self._foreign:
+                self._foreign.add(worker)
+                found.append(Change("join", rank, incarnation, "by another launcher"))
+            try:
+                ray.get_actor(_actor_name(rank, incarnation), namespace=self.run_id)
+            except ValueError:
+                # A launcher takes the rank first and makes the actor then: only the second time counts.
+                if worker in self._missing:
+                    self._gone.add(worker)
+                    found.append(Change("death", rank, incarnation, "its launcher is gone"))
+                self._missing.add(worker)
+        return found
+
+    def interrupt_all(self) -> None:
+        with suppress(RayError):
+            ray.get(self.coordinator.stop.remote(), timeout=CALL_SECONDS)
+
+    def reader(self) -> RayCenterReader:
+        assert self.supervisor is not None
+        return RayCenterReader(self.supervisor)
+
+    def final_center(self) -> dict[str, Tensor] | None:
+        assert self.supervisor is not None
+        self.supervisor.close()
+        with suppress(RayError):
+            self.supervisor.check()
+        return self.supervisor.final()
+
+    def close(self) -> None:
+        """Save the center, relay the last output, end all actors."""
+        super().close()
+        if self._actors:
+            self._relay_output()
+            self._output.close()
+            if self.supervisor is not None:
+                self.supervisor.close()
+                with suppress(Exception):
+                    self.supervisor.save()
+            for actor in self._actors:
+                ray.kill(actor)
+            ClusterStore(self.run_id).clear()
+            with suppress(OSError):
+                self._mark.unlink()
+
+
+def _actor_name(rank: int, incarnation: int) -> str:
+    return f"worker-{rank}-{incarnation}"

@@ -1,0 +1,71 @@
+"""All that we use of Ray beyond its documented interface, in one place.
+
+Tested with Ray 2.60.0. The names below may move in other versions; `pyproject.toml` asks for 2.40 or later, which has
+them, but no version except the tested one was run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from ray import cloudpickle
+from ray.experimental import internal_kv
+
+
+def last_address() -> str | None:
+    """Return the address that the last `ray start` on this machine wrote down."""
+    found: str | None = importlib.import_module("ray._private.utils").read_ray_address(None)
+    return found
+
+
+def assume_one_machine() -> None:
+    """Let Ray listen on 127.0.0.1 only.
+
+    Else it finds the address by which others reach this machine, even if told the loopback one.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    constants.ENABLE_RAY_CLUSTER = False
+
+
+def use_token(token: str) -> None:
+    """Authenticate with this token, here and in processes that this one starts.
+
+    Ray has read the environment already, so it must read it again.
+    """
+    raylet: Any = importlib.import_module("ray._raylet")
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def authenticated() -> bool:
+    """Whether this process shows a token: a cluster that lets it in without one lets everybody in."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
+
+
+class ClusterStore:
+    """Values that outlive the actor that wrote them: Ray's key-value store, on the cluster's head.
+
+    `put` returns when the head has the value. Keys belong to one run.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+
+    def put(self, key: str, value: Any) -> None:
+        internal_kv._internal_kv_put(self._name(key), cloudpickle.dumps(value), overwrite=True, namespace="easgd")
+
+    def get(self, key: str) -> Any:
+        """Return the value; None if there is none."""
+        packed = internal_kv._internal_kv_get(self._name(key), namespace="easgd")
+        return None if packed is None else cloudpickle.loads(packed)
+
+    def clear(self) -> None:
+        internal_kv._internal_kv_del(self._name(""), del_by_prefix=True, namespace="easgd")
+
+    def _name(self, key: str) -> str:
+        return f"{self.run}/{key}"
