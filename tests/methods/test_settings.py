@@ -115,3 +115,53 @@ def test_mistakes_on_the_command_line_are_one_line(line, words, capsys):
     assert out == ""
     assert words in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"seed": null}', "seed = None: it must be a whole number"),
+        ('{"seed": true}', "seed = True: it must be a whole number"),
+        ('{"workers": 0}', "workers = 0: it must be at least 1"),
+        ('{"lr": [1]}', "lr = [1]: it must be a number"),
+        ('{"engine": null}', "engine = None: it must be one of local, simulate, ray"),
+        ('{"data": {"a": 1}}', "data = {'a': 1}: it must be a text"),
+        ('{"settings": {"a": [1]}}', "settings = "),
+        ('{"period": 1, "perod": 2}', "did you mean 'period'?"),
+        ("[1]", "it holds no table of settings"),
+        ("{", "it is no JSON"),
+        ('{"a": ' + "[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_no_traceback(text, words, tmp_path, capsys):
+    from easgd.cli import main
+
+    (tmp_path / "bad.json").write_text(text)
+    assert main(["train", "--config", str(tmp_path / "bad.json")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_numbers_are_read_as_they_are_written():
+    config = easgd.Config.from_dict({"steps": "1e3", "lr": 1, "moving-rate": "0.1", "network": None})
+    assert (config.steps, config.lr, config.moving_rate, config.network) == (1000, 1.0, 0.1, None)
+    assert isinstance(config.lr, float)
+    assert easgd.Config.from_dict(config.as_dict()) == config
+
+
+def test_every_command_has_help_with_an_example(capsys):
+    from easgd.cli import COMMANDS, main
+
+    for command in COMMANDS:
+        assert main([command, "--help"]) == 0
+        assert f"example: easgd {command}" in capsys.readouterr().out
+
+
+def test_names_of_option_classes_are_unique():
+    import re
+    from pathlib import Path
+
+    tree = Path(easgd.__file__).parent / "cli"
+    found = [name for path in tree.glob("*.py") for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)]
+    assert len(found) == len(set(found))

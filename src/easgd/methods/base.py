@@ -84,8 +84,6 @@ class Method(ABC, metaclass=_CheckedCall):
     """Class of the variant that has a momentum, for the message that this one has none; its own."""
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.01}
     """Learning rate where none is given: on the digits, and on CIFAR and all other data."""
-    paper_rates: ClassVar[tuple[float, ...]] = ()
-    """Learning rates that the paper tries on CIFAR, largest first."""
     presets: ClassVar[Mapping[str, Any]] = {}
     """Values of the settings that its constructor has no default for, where none are given."""
     fixed_period: ClassVar[bool] = False

@@ -35,7 +35,6 @@ class Downpour(Method):
     colour: ClassVar[str | None] = "#009e73"
     with_momentum: ClassVar[str | None] = "MDownpour"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.001}
-    paper_rates: ClassVar[tuple[float, ...]] = (0.005, 0.001, 0.0005)
     waits: ClassVar[bool] = True
 
     def send(self, replica: Replica, state: Slots) -> Tensor | None:

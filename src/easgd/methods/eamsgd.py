@@ -32,7 +32,6 @@ class EAMSGD(LocalMomentum, EASGD):
     order: ClassVar[int] = 1
     colour: ClassVar[str | None] = "#d55e00"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.005}
-    paper_rates: ClassVar[tuple[float, ...]] = (0.01, 0.005, 0.001)
 
     # The two bases disagree: without a line of its own, dataclasses would take τ = 1 from the momentum's.
     period: int = 10

@@ -49,7 +49,6 @@ class EASGD(Method):
     colour: ClassVar[str | None] = "#0072b2"
     with_momentum: ClassVar[str | None] = "EAMSGD"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
-    paper_rates: ClassVar[tuple[float, ...]] = (0.05, 0.01, 0.005)
     answers_with: ClassVar[Literal["difference", "center"]] = "difference"
 
     period: int = 10

@@ -37,7 +37,6 @@ class MDownpour(Downpour):
     order: ClassVar[int] = 3
     colour: ClassVar[str | None] = "#cc79a7"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.01, "cifar": 1e-5}
-    paper_rates: ClassVar[tuple[float, ...]] = (5e-5, 1e-5, 5e-6)
     fixed_period: ClassVar[bool] = True
 
     momentum: float = 0.99

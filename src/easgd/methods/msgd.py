@@ -24,4 +24,3 @@ class MSGD(LocalMomentum, SGD):
     order: ClassVar[int] = 8
     colour: ClassVar[str | None] = "#000000"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.05, "cifar": 0.0005}
-    paper_rates: ClassVar[tuple[float, ...]] = (0.001, 0.0005, 0.0001)

@@ -26,7 +26,6 @@ class SGD(Method):
     colour: ClassVar[str | None] = "#7f7f7f"
     with_momentum: ClassVar[str | None] = "MSGD"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
-    paper_rates: ClassVar[tuple[float, ...]] = (0.05, 0.01, 0.005)
     sequential: ClassVar[bool] = True
 
     def absorb_(self, center: Slots, d: Tensor) -> None:

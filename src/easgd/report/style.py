@@ -45,7 +45,7 @@ def looks(choices: Sequence[Choice[ReportRun]]) -> list[Look]:
     one of its settings (τ, p, …), in lighter shades when the dashes are used up.
     """
     if len(choices) <= len(COLOURS):
-        return [Look(colour, DASHES[COLOURS.index(colour) % len(DASHES)]) for colour in _colours(choices)]
+        return [look_at(COLOURS.index(colour)) for colour in _colours(choices)]
     names: dict[str, int] = {}
     seen: dict[str, int] = {}
     result = []

@@ -7,7 +7,6 @@ CIFAR, values that train the digits in seconds on digits. Nothing here imports t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -228,9 +227,9 @@ FIELDS: dict[str, Field] = fields_of(Config)
 
 
 def converted(method: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a method in the types of its constructor; unknown ones are left for it to refuse."""
+    """Return settings of a method in the types of its fields; unknown ones are left for it to refuse."""
     try:
-        hints = get_type_hints(inspect.unwrap(method.__init__))
+        hints = get_type_hints(method)  # of the class: each base's annotations are read in its own module
     except (NameError, TypeError):  # annotations that cannot be evaluated at run time
         return {name: literal(value) for name, value in settings.items()}
     known = {name: Field(name, hint, None, {"remedy": DEFAULT}) for name, hint in hints.items()}

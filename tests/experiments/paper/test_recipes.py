@@ -10,6 +10,7 @@ import pytest
 from easgd.cli import main
 from easgd.experiments.paper import estimate
 from easgd.experiments.paper.make import sweep_of
+from easgd.experiments.paper.rates import CIFAR
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.training.config import Config
@@ -55,7 +56,7 @@ def test_the_headlines_runs_are_runs_of_figure_3_and_of_the_speed_up():
 
 def test_laptop_takes_one_rate_of_the_papers_and_the_papers_network():
     for config in configs("fig3", "laptop"):
-        assert config.lr == (0.005 if config.method == "eamsgd" else max(config.method_class.paper_rates))
+        assert config.lr == (0.005 if config.method == "eamsgd" else max(CIFAR["paper"][config.method]))
         assert (config.data, config.network, config.batch) == ("cifar10", "cifar", 128)
 
 

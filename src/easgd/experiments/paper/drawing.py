@@ -21,7 +21,7 @@ from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, Lin
 from easgd.report.figures import curve_panel, curves, rows_of, times_to_levels
 from easgd.report.levels import speedup, time_to
 from easgd.report.render_matplotlib import write_figure
-from easgd.report.style import COLOURS, DASHES, Look, colour_of, look_at
+from easgd.report.style import COLOURS, Look, colour_of, look_at
 from easgd.report.table import Table
 from easgd.report.write import write_curves
 from easgd.training.config import Config
@@ -73,13 +73,11 @@ def restyled(line: Line, name: str, look: Look) -> Line:
 
 def by_method(lines: Sequence[Line], label: Callable[[Config], str] = method_name) -> list[Line]:
     """Give every method its own colour and dash, the same in every figure, and a short name."""
-    result = []
-    for line in lines:
-        config = line.choice.config
-        place = COLOURS.index(colour_of(line.choice) or COLOURS[-1])
-        look = Look(COLOURS[place], DASHES[place % len(DASHES)])
-        result.append(restyled(line, label(config) if config else line.label, look))
-    return result
+    looks = [look_at(COLOURS.index(colour_of(line.choice) or COLOURS[-1])) for line in lines]
+    return [
+        restyled(line, label(config), look) if (config := line.choice.config) else replace(line, look=look)
+        for line, look in zip(lines, looks, strict=True)
+    ]
 
 
 def in_rows(figure: PaperFigure, by: Sequence[str]) -> list[Path]:

@@ -12,28 +12,24 @@ Three recipes differ:
 
 from __future__ import annotations
 
-from easgd.methods import registry
-
-# The paper's are the supplement's tables, in each method's own file (`paper_rates`). A laptop has time for one of them:
-# the largest, but the middle one for EAMSGD, whose largest scatters the workers for longer than the runs last. The
-# smoke test's are those of digits.
+# The paper's are the supplement's tables. A laptop has time for one of them: the largest, but the middle one for
+# EAMSGD, whose largest scatters the workers for longer than the runs last. The smoke test's are those of digits.
 _CIFAR = {
-    #               smoke   laptop
-    "easgd":       ([0.2],  [0.05]),
-    "eamsgd":      ([0.1],  [0.005]),
-    "downpour":    ([0.1],  [0.005]),
-    "adownpour":   ([0.1],  [0.005]),
-    "mvadownpour": ([0.1],  [0.005]),
-    "mdownpour":   ([0.01], [5e-5]),
-    "sgd":         ([0.2],  [0.05]),
-    "asgd":        ([0.2],  [0.05]),
-    "mvasgd":      ([0.2],  [0.05]),
-    "msgd":        ([0.05], [0.001]),
+    #               smoke   laptop    paper
+    "easgd":       ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
+    "eamsgd":      ([0.1],  [0.005],  [0.01, 0.005, 0.001]),
+    "downpour":    ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),
+    "adownpour":   ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),
+    "mvadownpour": ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),
+    "mdownpour":   ([0.01], [5e-5],   [5e-5, 1e-5, 5e-6]),
+    "sgd":         ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
+    "asgd":        ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
+    "mvasgd":      ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
+    "msgd":        ([0.05], [0.001],  [0.001, 0.0005, 0.0001]),
 }  # fmt: skip
 CIFAR = {
-    "smoke": {method: rates[0] for method, rates in _CIFAR.items()},
-    "laptop": {method: rates[1] for method, rates in _CIFAR.items()},
-    "paper": {method: list(registry.get(method).paper_rates) for method in _CIFAR},
+    scale: {method: rates[column] for method, rates in _CIFAR.items()}
+    for column, scale in enumerate(("smoke", "laptop", "paper"))
 }
 ETA = {
     "smoke": {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]},
