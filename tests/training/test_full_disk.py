@@ -70,7 +70,6 @@ def test_a_failed_model_is_made_up_for_by_resuming(disk):
     assert again.center["layers.1.weight"].equal(expected)
 
 
-@pytest.mark.xfail(reason="a worker's recorder raises when its buffer meets the full disk", strict=False)
 @pytest.mark.parametrize("evaluate", ["after", "live"])
 def test_processes_train_on_a_full_disk(disk, easgd, evaluate):
     settings = {**SMALL, "steps": 1000, "checkpoint_every": 0.5, "evaluate": evaluate}

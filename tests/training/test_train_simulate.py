@@ -290,8 +290,8 @@ def test_the_mean_of_asgd_begins_where_the_rate_drops_first():
         sim.run(1)
         means.append(round(float(sim.center.measured), 4))
     # z_{t+1} takes x̃_t in: 0; (0+1)/2; (0+1+2)/3. In the fourth step the loss has not fallen: the mean begins anew
-    # at x̃_3 = 3, and from the fifth on the rate is 1/5: x̃_4 = 4, x̃_5 = 4.2, x̃_6 = 4.4.
-    assert means == [0.0, 0.5, 1.0, 3.0, 3.5, 3.7333, 3.9]
+    # after it, at x̃_4 = 4, and from the fifth on the rate is 1/5: x̃_5 = 4.2, x̃_6 = 4.4.
+    assert means == [0.0, 0.5, 1.0, 4.0, 4.0, 4.1, 4.2]
 
 
 def test_a_config_file_is_taken_back_and_its_typos_are_refused(tmp_path, capsys):

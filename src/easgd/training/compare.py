@@ -114,7 +114,7 @@ def path_of(config: Config) -> Hashable:
 
 
 def families(configs: Sequence[Config]) -> list[list[Config]]:
-    """Put together the runs that go the same way (`training.family`), in the order of the first of each."""
+    """Put together the runs that go the same way (`training.shared_gradients`), in the order of the first of each."""
     found: dict[Hashable, list[Config]] = {}
     for config in configs:
         path = path_of(config)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from easgd.files import reason
 from easgd.records import Event, Record, Step
 
 FLUSH_SECONDS = 0.5
@@ -70,7 +71,11 @@ class Recorder:
         """Write one line; it reaches the file within half a second, so that a killed worker loses no more."""
         if self._file is None:
             return
-        self._file.write(json.dumps(record.as_dict()) + "\n")
+        try:
+            self._file.write(json.dumps(record.as_dict()) + "\n")
+        except OSError as error:
+            self._lost(error)
+            return
         if isinstance(record, Event) or time.perf_counter() - self._flushed > FLUSH_SECONDS:
             self.flush()
 
@@ -81,9 +86,13 @@ class Recorder:
             if self._file is not None:
                 self._file.flush()
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            print(f"easgd: warning: worker {self.rank} no longer records in {self.path} ({why})", file=sys.stderr)
-            self.close()
+            self._lost(error)
+
+    def _lost(self, error: OSError) -> None:
+        """Say once that records end here, and train on."""
+        why = reason(error)
+        print(f"easgd: warning: worker {self.rank} no longer records in {self.path} ({why})", file=sys.stderr)
+        self.close()
 
     def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Pass batches through, counting the time they take as data time."""
