@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -94,6 +95,9 @@ class Coordinator:
             self._announced = True
             for center in self.memberships:
                 self._announce(center)
+
+    async def pid(self) -> int:
+        return os.getpid()
 
     # called by launchers ---------------------------------------------------------------------------------------
 
