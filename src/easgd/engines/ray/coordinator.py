@@ -1,9 +1,9 @@
 """The run's coordinator: who is in the run, whose turn it is, what workers printed and recorded. One small actor.
 
 Everything happens on one event loop, so nothing needs a lock. Every change of members is in the cluster's store before
-the call that made it is answered. A coordinator that was killed is restarted by Ray and reads the store: nothing that was
-acknowledged is lost, and no dead worker comes back. Output on its way is kept by the workers until it is acknowledged;
-what waits here for the launcher dies with the coordinator.
+the call that made it is answered. A coordinator that was killed is restarted by Ray and reads the store: no member that
+was acknowledged is lost, and no dead worker comes back. Workers keep output until it is acknowledged; what waits here
+for the launcher is lost with the coordinator.
 """
 
 from __future__ import annotations
