@@ -59,8 +59,11 @@ class Run:
         return [r for r in found if not kinds or r.event in kinds]
 
     def host(self, k: int = 0):
+        return self.actor(f"shard-{k}")
+
+    def actor(self, name: str):
         (run,) = (path.name for path in Path(os.environ["EASGD_SHARED"]).glob("*/*") if path.is_dir())
-        return ray.get_actor(f"shard-{k}", namespace=run)
+        return ray.get_actor(name, namespace=run)
 
     def finish(self) -> easgd.Result:
         (self.folder / "go").touch()
@@ -114,6 +117,18 @@ def test_deaths_pauses_and_a_killed_center(started):
     lost = float(restored.detail.split("at most ")[1].split(" s of it")[0])
     assert lost < 30.0, "an interval of half a second, and what a busy machine adds"
     assert "epoch 1" in run.events("rollback")[0].detail
+
+
+def test_a_killed_coordinator_comes_back_with_its_members(started):
+    run = started(2, restarts=1)
+    pids = run.up((0, 0), (1, 0))
+    os.kill(ray.get(run.actor("coordinator").pid.remote()), signal.SIGKILL)
+    os.kill(pids[1], signal.SIGKILL)
+    until(lambda: run.events("restored"), "the coordinator is back", START)
+    run.up((1, 1))
+    until(lambda: run.at(0)[2] == 2 == run.at(1, 1)[2], "the restarted worker is counted")
+    assert run.finish().exit_codes == [0, 0]
+    assert [r.worker for r in run.events("death")] == [1]
 
 
 def test_all_workers_die_and_a_later_run_goes_on_from_the_center(started, tmp_path, cluster):

@@ -1,15 +1,16 @@
 """The run's coordinator: who is in the run, whose turn it is, what workers printed and recorded. One small actor.
 
-Everything happens on one event loop, so nothing needs a lock. Every change is in the cluster's store before the call
-that made it is answered. A coordinator that was killed is restarted by Ray and reads the store: nothing that was
-acknowledged is lost, and no dead worker comes back. Output on its way is kept by the workers until it is acknowledged;
-what waits here for the launcher dies with the coordinator.
+Everything happens on one event loop, so nothing needs a lock. Every change of members is in the cluster's store before
+the call that made it is answered. A coordinator that was killed is restarted by Ray and reads the store: no member that
+was acknowledged is lost, and no dead worker comes back. Workers keep output until it is acknowledged; what waits here
+for the launcher is lost with the coordinator.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -94,6 +95,9 @@ class Coordinator:
             self._announced = True
             for center in self.memberships:
                 self._announce(center)
+
+    async def pid(self) -> int:
+        return os.getpid()
 
     # called by launchers ---------------------------------------------------------------------------------------
 
@@ -256,8 +260,7 @@ class Coordinator:
         await self._ready()
         membership = self.memberships[center]
         if membership.holder() == rank:
-            membership.turn += 1
-            self._save_members(center)
+            membership.turn += 1  # not stored: that would cost every step a write, and any turn is one to go on from
         self._notify()
 
     # announcements to the shards -------------------------------------------------------------------------------
