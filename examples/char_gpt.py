@@ -12,7 +12,7 @@ import pydoc_data.topics
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 
 import easgd  # easgd
 
@@ -87,7 +87,9 @@ torch.manual_seed(0)
 model = GPT(len(characters), args.block_size, args.layers, args.heads, args.width)
 decay = [p for p in model.parameters() if p.dim() >= 2]
 others = [p for p in model.parameters() if p.dim() < 2]
-optimizer = torch.optim.AdamW([{"params": decay}, {"params": others, "weight_decay": 0.0}], lr=args.lr, weight_decay=0.1)
+optimizer = torch.optim.AdamW(
+    [{"params": decay}, {"params": others, "weight_decay": 0.0}], lr=args.lr, weight_decay=0.1
+)
 
 worker = easgd.attach(model, optimizer, easgd.EASGD(period=args.period))  # easgd
 draw = torch.Generator().manual_seed(worker.rank)  # easgd: each worker draws its own batches

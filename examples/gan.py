@@ -11,7 +11,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 
 import easgd
 

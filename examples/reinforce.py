@@ -62,7 +62,7 @@ optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
 worker = easgd.attach(policy, optimizer, easgd.EASGD(period=args.period))
 torch.manual_seed(1 + worker.rank)  # each worker explores on its own
 
-for update in range(args.updates):
+for _ in range(args.updates):
     logs, rewards, walking = play(policy, args.episodes)
     returns = rewards.flip(0).cumsum(0).flip(0)
     advantage = (returns - returns.mean(1, keepdim=True)) * walking

@@ -8,6 +8,8 @@ Module, data and trainer stay as they are; `easgd launch -n 4 train.py` makes th
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +53,9 @@ class ElasticAveraging(pl.Callback):  # type: ignore[misc]
         if stage != "fit" or Path(old).name == Path(new).name:
             return
         trainer._default_root_dir = new
-        for logger in trainer.loggers:  # the default logger has taken the folder over when the trainer was made
-            for name in ("_root_dir", "_save_dir"):
-                if getattr(logger, name, None) == old:
-                    setattr(logger, name, new)
+        for logger in trainer.loggers:
+            if getattr(logger, "_root_dir", None) == old:
+                _move(logger, new)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         reseed(self.attachment.context.rank)
@@ -102,3 +103,19 @@ class ElasticAveraging(pl.Callback):  # type: ignore[misc]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._state = checkpoint.get(STATE)
+
+
+def _move(logger: Any, root: str) -> None:
+    """Move a TensorBoard or CSV logger to another root, with what it has opened before any callback is asked."""
+    left = Path(logger.log_dir)
+    if hasattr(logger._experiment, "close"):
+        logger._experiment.close()
+    logger._experiment = None
+    for name in ("_root_dir", "_save_dir"):
+        if hasattr(logger, name):
+            setattr(logger, name, root)
+    for events in left.glob(f"events.out.tfevents.*.{os.getpid()}.*"):
+        events.unlink()
+    with suppress(OSError):  # another worker's files may be there still, or a former run's
+        left.rmdir()
+        left.parent.rmdir()
