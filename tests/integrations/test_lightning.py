@@ -11,6 +11,8 @@ from linear_problem import EPOCHS, PERIOD, STEPS, by_hand
 pytest.importorskip("lightning", reason="needs easgd[lightning]")
 EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
+pytestmark = pytest.mark.timeout(300)  # two processes that import the framework, on a busy machine
+
 SCRIPT = f"""
 import json, os, signal, sys
 import lightning.pytorch as L, torch

@@ -10,6 +10,8 @@ from linear_problem import EPOCHS, PERIOD, STEPS, by_hand
 pytest.importorskip("transformers", reason="needs easgd[transformers]")
 pytest.importorskip("accelerate", reason="needs easgd[accelerate]")
 
+pytestmark = pytest.mark.timeout(300)  # two processes that import the framework, on a busy machine
+
 SCRIPT = f"""
 import json, os, signal, sys
 import torch

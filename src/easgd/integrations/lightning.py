@@ -20,11 +20,11 @@ from easgd.integrations.randomness import reorder, reseed
 from easgd.methods import Method
 from easgd.worker.worker import Worker
 
-pl = require("lightning.pytorch", "lightning", "easgd.integrations.lightning")
+Callback: Any = require("lightning.pytorch", "lightning", "easgd.integrations.lightning").Callback
 STATE = "easgd"  # the key of a checkpoint that holds the worker's own weights
 
 
-class ElasticAveraging(pl.Callback):  # type: ignore[misc]
+class ElasticAveraging(Callback):  # type: ignore[misc]
     """Trains with an elastic method; validates, tests and saves the center, as `WeightAveraging` does its average.
 
     Each worker writes under `default_root_dir/worker-RANK` and logs what it measures of its exchanges (`easgd/…`) to

@@ -29,7 +29,7 @@ def reorder(loader: Any, rank: int) -> None:
     """Give a random sampler that has a seed or a generator of its own worker `rank`'s; others follow `reseed`."""
     if not rank:
         return
-    sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None) or getattr(loader, "sampler", None)
+    sampler: Any = getattr(getattr(loader, "batch_sampler", None), "sampler", None) or getattr(loader, "sampler", None)
     if isinstance(getattr(sampler, "initial_seed", None), int):  # accelerate's SeedableRandomSampler
         sampler.initial_seed = seed_of(sampler.initial_seed, rank)
     elif isinstance(generator := getattr(sampler, "generator", None), torch.Generator):

@@ -31,7 +31,7 @@ class TensorBoard:
         require("tensorboard", "tensorboard", "the TensorBoard tracker")
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(folder), **settings)  # type: ignore[no-untyped-call]
+        self.writer: Any = SummaryWriter(str(folder), **settings)
 
     def log(self, metrics: dict[str, float], step: int) -> None:
         for name, value in metrics.items():

@@ -22,11 +22,11 @@ from easgd.integrations.randomness import reorder, reseed
 from easgd.methods import Method
 from easgd.worker.worker import Worker
 
-transformers = require("transformers", "transformers", "easgd.integrations.transformers")
+TrainerCallback: Any = require("transformers", "transformers", "easgd.integrations.transformers").TrainerCallback
 STATE = "easgd.safetensors"  # the worker's own weights, in each checkpoint's folder
 
 
-class ElasticAveragingCallback(transformers.TrainerCallback):  # type: ignore[misc]
+class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
     """Trains with an elastic method. When `train` ends the model holds the center, ready for `save_pretrained`.
 
     Each worker writes under `output_dir/worker-RANK`, reads the data in an order of its own, and adds what it measures
