@@ -55,7 +55,10 @@ class WandB:
 
 
 class MLflow:
-    """A run of an MLflow experiment (extra `mlflow`), through a client of its own: no global run is touched."""
+    """A run of an MLflow experiment (extra `mlflow`), through a client of its own: no global run is touched.
+
+    The extra installs `mlflow-skinny`, which writes to a server; to write to a database file, install `mlflow` itself.
+    """
 
     def __init__(self, experiment: str, *, tracking_uri: str | None = None, **settings: Any) -> None:
         self.client: Any = require("mlflow.tracking", "mlflow", "the MLflow tracker").MlflowClient(tracking_uri)
