@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import easgd
-from easgd.integrations.accelerate import unwrap
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=10)
@@ -35,8 +34,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 loader = DataLoader(TensorDataset(x[:1500], y[:1500]), batch_size=16, shuffle=True)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
-worker = easgd.attach(model, unwrap(optimizer), easgd.EASGD(period=args.period))
-torch.manual_seed(1 + worker.rank)  # each worker draws its own batches
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=args.period))
 
 for _ in range(args.epochs):
     for inputs, targets in loader:

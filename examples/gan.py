@@ -3,7 +3,8 @@
     python examples/gan.py                           # alone
     easgd launch -n 2 examples/gan.py                # two workers, two centers
 
-`name` tells the centers apart: the generators are tied to one, the discriminators to another.
+`name` tells the centers apart: the generators are tied to one, the discriminators to another. Each worker draws samples
+of its own: `attach` moves the random generators on.
 """
 
 import argparse
@@ -42,7 +43,6 @@ move_discriminator = torch.optim.Adam(discriminator.parameters(), lr=1e-3, betas
 method = easgd.EASGD(period=args.period)
 worker = easgd.attach(generator, move_generator, method, name="generator")
 easgd.attach(discriminator, move_discriminator, method, name="discriminator")
-torch.manual_seed(1 + worker.rank)  # each worker draws its own samples
 
 for _ in range(args.steps):
     fake = generator(torch.randn(args.batch_size, 8))

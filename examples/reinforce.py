@@ -3,7 +3,7 @@
     python examples/reinforce.py                     # alone
     easgd launch -n 2 examples/reinforce.py          # two workers explore on their own, tied to one center
 
-There is no data set: each worker plays its own episodes. Workers whose episodes last longer take fewer steps in the
+There is no data set: each worker plays its own episodes, since `attach` moves the random generators on. Workers whose episodes last longer take fewer steps in the
 same time, and no one waits for them.
 """
 
@@ -60,7 +60,6 @@ torch.set_num_threads(1)
 policy = nn.Sequential(nn.Linear(args.length + 1, 32), nn.Tanh(), nn.Linear(32, 2))
 optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
 worker = easgd.attach(policy, optimizer, easgd.EASGD(period=args.period))
-torch.manual_seed(1 + worker.rank)  # each worker explores on its own
 
 for _ in range(args.updates):
     logs, rewards, walking = play(policy, args.episodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
@@ -11,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import easgd
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GALLERY = [
@@ -50,8 +47,6 @@ def run(folder: Path, *command: str) -> str:
 def test_example(script, options, package, expected, launch, tmp_path):
     if package is not None:
         pytest.importorskip(package, reason=f"needs easgd[{package}]")
-    if script == "gan.py" and "name" not in inspect.signature(easgd.attach).parameters:
-        pytest.skip("easgd.attach has no parameter `name` yet: a run has one center")
     output = run(tmp_path, *launch, str(EXAMPLES / script), *options.split())
     assert re.search(expected, output), output
     if launch:

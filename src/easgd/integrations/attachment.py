@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from easgd.errors import refuse
-from easgd.integrations.accelerate import unwrap
 from easgd.integrations.observables import Observables
 from easgd.methods import Method
 from easgd.worker.attach import attach
@@ -41,7 +40,7 @@ class Attachment:
 
     def attach(self, model: nn.Module, optimizer: Any, state: dict[str, Any] | None = None) -> Worker:
         """Join the run; `state` is what `state` gave when a checkpoint was saved."""
-        self.worker = attach(model, unwrap(optimizer), self.method, **self.settings)
+        self.worker = attach(model, optimizer, self.method, **self.settings)
         # A compiled module prefixes its names; the center's state dict has the plain ones.
         self.model: nn.Module = getattr(model, "_orig_mod", model)
         self.observables = Observables(self.worker)
@@ -54,7 +53,7 @@ class Attachment:
     def begin_step(self) -> None:
         """Begin the worker's step now, once per optimizer step, whichever forward the framework calls."""
         if self.training and self.worker is not None:
-            self.worker._begin()
+            self.worker.begin()
 
     def state(self) -> dict[str, Any]:
         """Return the worker's own weights and its place in the method; the framework saves the optimizer."""

@@ -16,8 +16,10 @@ from typing import Any
 from easgd.errors import refuse
 from easgd.extras import require
 from easgd.integrations.attachment import Attachment
-from easgd.integrations.randomness import reorder, reseed
+from easgd.integrations.samplers import reorder
 from easgd.methods import Method
+from easgd.worker import seeding
+from easgd.worker.context import RunContext
 from easgd.worker.worker import Worker
 
 Callback: Any = require("lightning.pytorch", "lightning", "easgd.integrations.lightning").Callback
@@ -39,7 +41,8 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, method: Method, **settings: Any) -> None:
-        self.attachment = Attachment(method, settings)
+        self._reseed = bool(settings.get("reseed", True)) and not RunContext.from_environment().alone
+        self.attachment = Attachment(method, {**settings, "reseed": False})
         self._state: dict[str, Any] | None = None
         self._logged = 0
 
@@ -58,7 +61,9 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
                 _move(logger, new)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        reseed(self.attachment.context.rank)
+        # The loader is asked for its first batches before `on_train_start`: attaching would reseed too late.
+        if self._reseed:
+            seeding.reseed(self.attachment.context.rank, self.attachment.context.incarnation)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if len(trainer.optimizers) != 1:
@@ -66,7 +71,8 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
                 "optimizers", len(trainer.optimizers), "the callback ties one optimizer's parameters to a center",
                 "call easgd.attach for each model and optimizer in on_train_start",
             )  # fmt: skip
-        reorder(trainer.train_dataloader, self.attachment.context.rank)
+        if self._reseed:
+            reorder(trainer.train_dataloader, self.attachment.context.rank)
         self.attachment.attach(pl_module, trainer.optimizers[0], self._state)
         self._state = None
 

@@ -18,7 +18,7 @@ from easgd import checkpoint
 from easgd.errors import SettingError
 from easgd.extras import require
 from easgd.integrations.attachment import Attachment
-from easgd.integrations.randomness import reorder, reseed
+from easgd.integrations.samplers import reorder
 from easgd.methods import Method
 from easgd.worker.worker import Worker
 
@@ -52,8 +52,8 @@ class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
     ) -> None:
-        reseed(self.attachment.context.rank)
-        reorder(kwargs.get("train_dataloader"), self.attachment.context.rank)
+        if self.attachment.settings.get("reseed", True):
+            reorder(kwargs.get("train_dataloader"), self.attachment.context.rank)
         saved = self._state_file(args, state)
         self.attachment.attach(model, optimizer, checkpoint.load(saved) if saved.exists() else None)
 
