@@ -3,8 +3,8 @@
     python examples/reinforce.py                     # alone
     easgd launch -n 2 examples/reinforce.py          # two workers explore on their own, tied to one center
 
-There is no data set: each worker plays its own episodes, since `attach` moves the random generators on. Workers whose episodes last longer take fewer steps in the
-same time, and no one waits for them.
+There is no data set: each worker plays its own episodes, since `attach` moves the random generators on. Workers whose
+episodes last longer take fewer steps in the same time, and no one waits for them.
 """
 
 import argparse
