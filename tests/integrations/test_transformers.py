@@ -151,5 +151,5 @@ tell(best=best, seen=Order.seen[:SAMPLES], rates=[r["learning_rate"] for r in tr
     for one in told:
         assert one["clock"] == len(one["rates"]) == STEPS
         assert len(set(one["rates"])) > STEPS / 2
-        assert one["evaluated"] == one["center"]
         assert one["weight"] == one["best"]
+        assert one["best"] in one["evaluated"]  # saved as it was evaluated, though the other worker moves the center

@@ -33,6 +33,7 @@ class Attachment:
         self.worker: Worker | None = None
         self.training = False
         self._own: dict[str, Tensor] | None = None
+        self._center: dict[str, Tensor] | None = None
 
     def folder(self, root: str | Path) -> str:
         """Return this worker's folder under `root`; alone, `root` itself."""
@@ -52,6 +53,7 @@ class Attachment:
 
     def begin_step(self) -> None:
         """Begin the worker's step now, once per optimizer step, whichever forward the framework calls."""
+        self._center = None
         if self.training and self.worker is not None:
             self.worker.begin()
 
@@ -64,9 +66,11 @@ class Attachment:
     # the center's weights --------------------------------------------------------------------------------------
 
     def center(self) -> dict[str, Tensor]:
-        """Return the center; inside `held`, the very one that the model holds."""
+        """Return the center. Until the next step it stays the same, so that what is saved is what was validated."""
         assert self.worker is not None
-        return self.worker.center() if self._own is None else _copy(self.model)
+        if self._center is None:
+            self._center = self.worker.center()
+        return self._center
 
     @torch.no_grad()
     def swap_in(self) -> None:
