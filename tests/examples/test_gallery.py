@@ -54,6 +54,8 @@ def test_example(script, options, package, expected, launch, tmp_path):
     if launch:
         records = list(tmp_path.glob("runs/*/**/records-1-0.jsonl"))
         assert len(records) == (2 if script == "gan.py" else 1)  # one file for each center
+        assert len(list(tmp_path.glob("runs/*/center.safetensors"))) == (script != "gan.py")
+        assert len(list(tmp_path.glob("runs/*/centers/*.safetensors"))) == (2 if script == "gan.py" else 0)
 
 
 def test_notebook(tmp_path):

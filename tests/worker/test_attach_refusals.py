@@ -26,7 +26,7 @@ def test_parameters_added_later_are_not_silently_left_out(run_folder):
     easgd.attach(model, optimizer, easgd.EASGD(period=2))
     train(model, optimizer, 1)
     optimizer.add_param_group({"params": model[2].parameters()})
-    with pytest.raises(easgd.SettingError, match="call easgd.attach after add_param_group"):
+    with pytest.raises(easgd.SettingError, match=r"call easgd\.attach after add_param_group"):
         train(model, optimizer, 1)
 
 
