@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow paper paper-smoke lint types clean
+.PHONY: setup demo test test-slow test-integrations paper paper-smoke lint types clean
 
 setup: .venv/.ready
 
@@ -27,6 +27,16 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
+# With the real Lightning, transformers, accelerate and trackers, in an environment of their own; and the gallery.
+test-integrations: .venv-integrations/.ready
+	.venv-integrations/bin/python -m pytest tests/integrations tests/examples
+
+.venv-integrations/.ready: pyproject.toml constraints.txt
+	test -x .venv-integrations/bin/python || $(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' pytest pytest-timeout hypothesis
+	@touch $@
+
 # Every recipe on digits, in minutes; it fails where a figure is missing or empty.
 paper-smoke: setup
 	$(BIN)/python -m easgd paper all --scale smoke --out build/paper-smoke --plain
@@ -44,4 +54,4 @@ types: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-integrations build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

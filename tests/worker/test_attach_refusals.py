@@ -26,7 +26,7 @@ def test_parameters_added_later_are_not_silently_left_out(run_folder):
     easgd.attach(model, optimizer, easgd.EASGD(period=2))
     train(model, optimizer, 1)
     optimizer.add_param_group({"params": model[2].parameters()})
-    with pytest.raises(easgd.SettingError, match="attach after adding them"):
+    with pytest.raises(easgd.SettingError, match=r"call easgd\.attach after add_param_group"):
         train(model, optimizer, 1)
 
 
@@ -77,9 +77,10 @@ def test_the_policy_raise(run_folder, overlap, monkeypatch):
 
 def test_a_worker_that_does_not_fit_is_refused_with_the_difference(run_folder):
     def attach(model, method=None):
-        return easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), method or easgd.EASGD(period=2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return easgd.attach(model, optimizer, method or easgd.EASGD(period=2), name="one")
 
-    attach(net())
+    attach(net()).close()  # the center stays in the run
     wide = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
     with pytest.raises(easgd.SettingError, match=r"0.weight has shape \(9, 6\) here, \(8, 6\) in the run"):
         attach(wide)

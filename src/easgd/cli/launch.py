@@ -17,7 +17,7 @@ from easgd.launch.event_log import network_summary, time_split
 from easgd.launch.launcher import Launcher
 from easgd.launch.output import say
 from easgd.launch.process import describe_exit
-from easgd.launch.result import save_center
+from easgd.launch.result import save_centers
 from easgd.launch.run_directory import clean_stale, live_runs, new_id
 from easgd.settings import Count, Natural, NonNegative, option
 from easgd.worker.context import SCHEDULES
@@ -148,9 +148,9 @@ def on_cluster(reference: str | None) -> bool:
 
 
 def report(launcher: Launcher) -> None:
-    """Save the center; print the time split, what crossed the network, and the exit codes if one is not 0."""
+    """Save the centers; print the time split, what crossed the network, and the exit codes if one is not 0."""
     out = launcher.backend.out
-    if launcher.center is not None and (saved := save_center(launcher.center, out)):
+    for saved in save_centers(launcher.centers, out):
         say(f"the center is saved in {saved}")
     print_time_split(out)
     for line in network_summary(out):

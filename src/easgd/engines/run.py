@@ -16,7 +16,7 @@ from easgd.launch.backend import Backend, RunRequest
 from easgd.launch.checks import check_count, check_schedule
 from easgd.launch.launcher import Launcher
 from easgd.launch.observer import Observer
-from easgd.launch.result import Result, save_center
+from easgd.launch.result import Result, save_centers
 from easgd.launch.run_directory import clean_stale, new_id
 from easgd.records import read_records
 
@@ -90,10 +90,10 @@ def run(
     with module.start_run(request) as backend:
         launcher = Launcher(backend, workers, restarts=restarts)
         launcher.run(observer)
-        if launcher.center is not None and out is not None:
-            save_center(launcher.center, backend.out)
+        if out is not None:
+            save_centers(launcher.centers, backend.out)
         codes = [launcher.exit_codes.get(rank, -signal.SIGKILL) for rank in range(workers)]
-        result = Result(launcher.center, codes, list(read_records(backend.out)))
+        result = Result(launcher.centers, codes, list(read_records(backend.out)))
     if launcher.signal is not None:
         signal.raise_signal(launcher.signal)  # all is cleared up: now it means what it meant to the caller
     return result

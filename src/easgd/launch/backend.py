@@ -99,8 +99,8 @@ class Backend(Protocol):
     def reader(self) -> CenterView:
         """Return the center as an observer sees it."""
 
-    def final_center(self) -> dict[str, Tensor] | None:
-        """Return the center when all workers have ended; None if no worker attached."""
+    def final_centers(self) -> dict[str, dict[str, Tensor]]:
+        """Return the centers by name when all workers have ended: one for each model that the script attached."""
 
     def close(self) -> None:
         """Undo `open`; the workers have ended."""

@@ -48,7 +48,7 @@ class Launcher:
         """Of each rank's last incarnation."""
         self.signal: int | None = None
         """The signal that ended the run early, if one did."""
-        self.center: dict[str, Tensor] | None = None
+        self.centers: dict[str, dict[str, Tensor]] = {}
         self._failure = 0  # exit code of the first worker that died for good
         self._living: set[int] = set()
         self._restarted: dict[int, int] = {}
@@ -65,7 +65,7 @@ class Launcher:
             with ObserverThread(observer, backend.reader()) if observer is not None else nullcontext():
                 self._run_workers()
             if not backend.joined:
-                self.center = backend.final_center()
+                self.centers = backend.final_centers()
         finally:
             backend.close()
         return self._verdict()

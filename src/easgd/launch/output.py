@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
+
+from easgd.console import show
 
 Terminal = Literal["stdout", "stderr"]
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # as much as a pipe can hold; a process that inherited it may still be writing
 
 
-def _show(text: str, to: Terminal) -> None:
-    """Write to the terminal. One that has been closed costs its output, not the training: the logs are whole."""
-    terminal = getattr(sys, to)
-    try:
-        terminal.write(text)
-        terminal.flush()
-    except OSError:
-        # What is still buffered, and all that follows, goes nowhere instead of failing again.
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, terminal.fileno())
-            os.close(nowhere)
-
-
 def say(message: str) -> None:
     """Print a message of the launcher itself, on stderr."""
-    _show(f"easgd: {message}\n", "stderr")
+    show(f"easgd: {message}\n", "stderr")
 
 
 class Log:
@@ -79,7 +65,7 @@ class LineRelay:
             return
         # Of a progress bar that draws over itself, keep what a terminal would show in the end.
         shown = (line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
-        _show("".join(f"{self.prefix}{line}\n" for line in shown), self.to)
+        show("".join(f"{self.prefix}{line}\n" for line in shown), self.to)
 
     def finish(self) -> None:
         """Show a last line without an end."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from easgd.files import atomic
 from easgd.launch.output import say
 from easgd.records import Breakdown, Record, breakdown
+from easgd.worker.context import DEFAULT_CENTER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,31 +19,40 @@ class Result:
     """What a run leaves.
 
     Attributes:
-        center: state dict of x̃ (of its average z, where the method keeps one); None if no worker attached.
+        centers: by name, the state dict of x̃ (of its average z, where the method keeps one) of every model that the
+            script attached; most scripts have one.
         exit_codes: of each rank's last incarnation; negative for a signal.
         records: all workers' steps and events, and the launcher's.
     """
 
-    center: dict[str, Tensor] | None
+    centers: dict[str, dict[str, Tensor]]
     exit_codes: list[int]
     records: list[Record] = field(repr=False)
+
+    @property
+    def center(self) -> dict[str, Tensor] | None:
+        """The state dict of the first model's center; None if no worker attached."""
+        return self.centers.get(DEFAULT_CENTER, next(iter(self.centers.values()), None))
 
     def breakdown(self, worker: int | None = None) -> Breakdown:
         """Where the time went, of one worker or in the mean, as in the paper's table."""
         return breakdown(self.records, worker)
 
 
-def save_center(center: dict[str, Tensor], out: Path) -> Path | None:
-    """Write the center to `<out>/center.safetensors`, whole or not at all; return the path, None if that failed."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+def save_centers(centers: dict[str, dict[str, Tensor]], out: Path) -> list[Path]:
+    """Write each center whole or not at all, the first to `center.safetensors`, NAME to `centers/NAME.safetensors`.
 
-    path = out / "center.safetensors"
-    try:
-        with atomic(path) as scratch:
-            # safetensors refuses tensors that share memory or lie in another order.
-            save_file({name: tensor.clone().contiguous() for name, tensor in center.items()}, scratch)
-    except (OSError, SafetensorError) as error:
-        say(f"warning: the center could not be saved in {path}: {error}")
-        return None
-    return path
+    Returns the files that were written; one that could not be is told of, and stops nothing.
+    """
+    saved = []
+    for name, center in centers.items():
+        path = out / f"{name}.safetensors" if name == DEFAULT_CENTER else out / "centers" / f"{name}.safetensors"
+        from easgd.checkpoint import save_tensors  # it imports torch
+
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_tensors(path, center)
+            saved.append(path)
+        except OSError as error:
+            say(f"warning: the center could not be saved in {path}: {error}")
+    return saved

@@ -17,7 +17,7 @@ from easgd.methods import Method
 from easgd.worker import seeding
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Overlap, Policy
-from easgd.worker.open_workers import center_name
+from easgd.worker.open_workers import at_center, center_name
 from easgd.worker.tensors import unwrapped, with_momentum_of
 from easgd.worker.worker import Buffers, Worker
 
@@ -81,9 +81,8 @@ def attach(
     optimizer = unwrapped(optimizer)
     method = with_momentum_of(optimizer, method)
     context = RunContext.from_environment()
-    context = replace(
-        context, compression=compression or context.compression, center=center_name(model, optimizer, context, name)
-    )
+    context = at_center(context, center_name(model, optimizer, context, name))
+    context = replace(context, compression=compression or context.compression)
     Codec.named(context.compression)  # refuses an unknown name
     _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
     _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from easgd.errors import SettingError, refuse
-from easgd.worker.context import DEFAULT_CENTER, RunContext
+from easgd.worker.context import RunContext
 
 if TYPE_CHECKING:
     from easgd.worker.worker import Worker
@@ -33,10 +33,12 @@ def center_name(model: nn.Module, optimizer: torch.optim.Optimizer, context: Run
     return name
 
 
-def records_folder(context: RunContext) -> Path | None:
-    """Return where a worker's records go; those of a script's further centers lie in folders of their own."""
-    first = context.out is None or context.center == DEFAULT_CENTER
-    return context.out if first or context.out is None else context.out / "centers" / context.center
+def at_center(context: RunContext, name: str) -> RunContext:
+    """Return the context of a worker of this center. Further centers of a script record in folders of their own."""
+    if name == context.center:
+        return context
+    out = None if context.out is None else context.out / "centers" / name
+    return replace(context, center=name, out=out)
 
 
 def close_all() -> None:

@@ -31,7 +31,7 @@ from easgd.worker import stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
 from easgd.worker.hooks import install_hooks
-from easgd.worker.open_workers import OPEN_WORKERS, records_folder
+from easgd.worker.open_workers import OPEN_WORKERS
 from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.state import WorkerState
 from easgd.worker.tensors import exchanged, full_state, remainder
@@ -56,9 +56,7 @@ class Worker:
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen)
         self.replica = Replica(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
-        self.recorder = Recorder(
-            context.rank, context.incarnation, records_folder(context), context.origin, context.node
-        )
+        self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
         self._begun = self._eager = self._skipped = self._closed = False
         self.client = self._connect(saved)
         if not context.alone:

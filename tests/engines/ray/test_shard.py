@@ -303,8 +303,8 @@ def test_a_lost_answer_is_asked_for_again_and_applied_once(served):
 
     wire = Transport("center", 0, 0, [(0, N)], open_link)
     into = torch.empty(4 * N, dtype=torch.uint8)
-    parcel = PendingRequest(Kind.EXCHANGE, 0, 0.5, None, [torch.full((N,), 8.0).view(torch.uint8)])
-    ((reply, size),) = wire.deliver(parcel, [into], 60.0)
+    pending = PendingRequest(Kind.EXCHANGE, 0, 0.5, None, [torch.full((N,), 8.0).view(torch.uint8)])
+    ((reply, size),) = wire.deliver(pending, [into], 60.0)
     assert len(opened) == 2
     assert (reply.status, size, shard.version) == (Status.DONE, 4 * N, 1)
     assert shard.center.slots["x"].tolist() == [4.0] * N

@@ -53,7 +53,7 @@ def test_a_wrong_token_is_refused(nodes, tmp_path):
 
 @pytest.mark.timeout(300)
 def test_training_over_two_nodes_survives_the_loss_of_one(nodes, tmp_path):
-    """The records of the second node come through the desk, as from a machine with a disk of its own."""
+    """The records of the second node come through the coordinator, as from a machine with a disk of its own."""
     script, out = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT.format(path=[p for p in sys.path if "tests" in p], folder=str(tmp_path)))
     one = easgd(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from easgd.engines.local.control import RANKS, Control, mark_dead, origin
+from easgd.engines.local.control import CENTERS, RANKS, Control, mark_dead, origin
 from easgd.engines.local.environment import worker_environment
 from easgd.engines.local.function import pack
 from easgd.engines.local.process import WorkerProcess
@@ -24,6 +24,7 @@ from easgd.launch.event_log import EventLog, prepare
 from easgd.launch.output import say
 from easgd.launch.process import Lifeline, describe_exit
 from easgd.launch.run_directory import JoinedRun, OwnedRun, Run
+from easgd.worker.context import DEFAULT_CENTER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,12 +151,15 @@ class LocalBackend:
 
         return SharedMemoryReader(self.directory.path)
 
-    def final_center(self) -> dict[str, Tensor] | None:
-        if not Control.exists(self.directory.path):
-            return None
+    def final_centers(self) -> dict[str, dict[str, Tensor]]:
+        run = self.directory.path
+        folders = {DEFAULT_CENTER: run, **{folder.name: folder for folder in sorted((run / CENTERS).glob("*"))}}
+        found = {name: folder for name, folder in folders.items() if Control.exists(folder)}
+        if not found:
+            return {}
         from easgd.engines.local.client import read_center  # it imports torch
 
-        return read_center(self.directory.path)
+        return {name: read_center(folder) for name, folder in found.items()}
 
     def close(self) -> None:
         if hasattr(self, "_deaths"):

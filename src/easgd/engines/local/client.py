@@ -263,10 +263,8 @@ def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int,
     return out
 
 
-def read_center(folder: Path) -> dict[str, Tensor] | None:
-    """Read the final center of a run whose workers have ended; None if none of them ever attached."""
-    if not Control.exists(folder):
-        return None
+def read_center(folder: Path) -> dict[str, Tensor]:
+    """Read a final center of a run whose workers have ended."""
     segment = Segment(folder)
     center = segment.layout.split(segment.slots.get("average", segment.slots["x"]))
     path = folder / REST

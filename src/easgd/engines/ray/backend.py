@@ -181,8 +181,8 @@ class RayBackend:
     def reader(self) -> RayCenterReader:
         raise AssertionError("only the run's owner observes the center")
 
-    def final_center(self) -> dict[str, Tensor] | None:
-        return None
+    def final_centers(self) -> dict[str, dict[str, Tensor]]:
+        return {}
 
     def close(self) -> None:
         self.kill_all()
@@ -268,12 +268,13 @@ class OwnedRayBackend(RayBackend):
         assert self.supervisor is not None
         return RayCenterReader(self.supervisor)
 
-    def final_center(self) -> dict[str, Tensor] | None:
+    def final_centers(self) -> dict[str, dict[str, Tensor]]:
         assert self.supervisor is not None
         self.supervisor.close()
         with suppress(RayError):
             self.supervisor.check()
-        return self.supervisor.final()
+        centers = {name: self.supervisor.final(name) for name in self.supervisor.opened()}
+        return {name: center for name, center in centers.items() if center is not None}
 
     def close(self) -> None:
         """Save the center, relay the last output, end all actors."""

@@ -20,7 +20,11 @@ class OutputReceiver:
         """Write chunks of output: each is named NAME.jsonl, out-RANK or err-RANK."""
         for name, data in chunks:
             if name.endswith(".jsonl"):
-                with open(self.out / Path(name).name, "ab") as file:
+                path = self.out / name  # records of a center of its own are in a folder below
+                if not path.resolve().is_relative_to(self.out.resolve()):
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open(path, "ab") as file:
                     file.write(data)
             else:
                 self._relay(name).feed(data)

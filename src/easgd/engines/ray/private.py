@@ -1,7 +1,7 @@
 """All that we use of Ray beyond its documented interface, in one place.
 
-Tested with Ray 2.60.0. The names below may move in other versions; `pyproject.toml` asks for 2.40 or later, which has
-them, but no version except the tested one was run.
+Tested with Ray 2.60.0, the only version that was run. The names below may move in others; `pyproject.toml` does not
+forbid those.
 """
 
 from __future__ import annotations

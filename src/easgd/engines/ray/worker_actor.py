@@ -81,14 +81,16 @@ class OutputSender:
     def _new_records(self) -> Chunks:
         """Return whole lines that were added to this worker's files since the last call."""
         out: Chunks = []
-        for path in sorted(self.records.glob("*.jsonl")) if self.records is not None else []:
+        if self.records is None:
+            return out
+        for path in sorted(self.records.rglob("*.jsonl")):
             with open(path, "rb") as file:
                 file.seek(self._read.get(path, 0))
                 data = file.read()
             data = data[: data.rfind(b"\n") + 1]
             if data:
                 self._read[path] = self._read.get(path, 0) + len(data)
-                out.append((path.name, data))
+                out.append((path.relative_to(self.records).as_posix(), data))
         return out
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ class Asynchronous:
         self.heap: list[tuple[float, int, int, int, int]] = []
         self.number = 0
         self.free_at = 0.0
-        self.parcels: dict[int, Tensor] = {}
+        self.in_flight: dict[int, Tensor] = {}
         self.events = 0
         self.stepped = False
         self.started = False
@@ -61,7 +61,7 @@ class Asynchronous:
         self.events += 1
         time, number, kind, rank, incarnation = event
         worker = sim.workers[rank]
-        sent = number in self.parcels
+        sent = number in self.in_flight
         if not sent and (not worker.alive or worker.state.incarnation != incarnation):
             return  # what a dead worker had begun for itself never happens
         sim.time = time
@@ -78,7 +78,7 @@ class Asynchronous:
         elif kind == DONE:
             self._done(worker)
         else:
-            sim.center.push(self.parcels.pop(number), sim.scale(worker))
+            sim.center.push(self.in_flight.pop(number), sim.scale(worker))
 
     def _begin(self, worker: SimWorker) -> None:
         sim = self.sim
@@ -100,13 +100,13 @@ class Asynchronous:
         if kind == ARRIVE:
             worker.step.waiting += queued
         served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, worker)
-        if number in self.parcels:
-            self.parcels[served] = self.parcels.pop(number)
+        if number in self.in_flight:
+            self.in_flight[served] = self.in_flight.pop(number)
 
     def _serve(self, worker: SimWorker, number: int) -> None:
         sim = self.sim
-        if number in self.parcels:  # the sender died after it had sent; nobody waits for the answer
-            sim.center.push(self.parcels.pop(number), sim.scale(worker))
+        if number in self.in_flight:  # the sender died after it had sent; nobody waits for the answer
+            sim.center.push(self.in_flight.pop(number), sim.scale(worker))
             return
         sim.serve(worker)
         _, down = sim.exchange_seconds(sim.alive)
@@ -143,7 +143,7 @@ class Asynchronous:
         self.stepped = True
         if push is not None:
             up = sim.cost.transfer_seconds(sim.message_bytes, sim.alive)
-            self.parcels[self._post(sim.time + up, PUSH_ARRIVE, worker)] = push
+            self.in_flight[self._post(sim.time + up, PUSH_ARRIVE, worker)] = push
         self._begin(worker)
 
     def _settled(self) -> Iterator[WorkerState]:
@@ -160,22 +160,22 @@ class Asynchronous:
         if fault.what == "death" and worker.alive:
             # A message already under way arrives: keep it as it was when its sender died.
             for event in self.heap:
-                if event[2] in (ARRIVE, SERVE) and event[3] == fault.worker and event[1] not in self.parcels:
+                if event[2] in (ARRIVE, SERVE) and event[3] == fault.worker and event[1] not in self.in_flight:
                     message = worker.state.message()
                     if message is not None:
-                        self.parcels[event[1]] = message.clone()
+                        self.in_flight[event[1]] = message.clone()
         joins = fault.what == "join" and not worker.alive
         self.sim.strike(fault)
         if joins:
             self._begin(worker)
 
     def state_dict(self) -> dict[str, Any]:
-        """The heap, the center's queue and the parcels under way."""
+        """The heap, the center's queue and the messages in flight."""
         return {
             "heap": [list(event) for event in sorted(self.heap)],
             "number": self.number,
             "free_at": self.free_at,
-            "parcels": dict(self.parcels),
+            "in_flight": dict(self.in_flight),
             "started": self.started,
         }
 
@@ -183,4 +183,4 @@ class Asynchronous:
         """Take back what `state_dict` gave."""
         self.heap = [tuple(event) for event in state["heap"]]
         self.number, self.free_at, self.started = state["number"], state["free_at"], state["started"]
-        self.parcels = dict(state["parcels"])
+        self.in_flight = dict(state["in_flight"])

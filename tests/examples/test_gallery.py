@@ -1,0 +1,69 @@
+"""Every example runs alone and under `easgd launch -n 2`, at a tiny size."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)  # processes that import torch and a framework, on a busy machine
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+GALLERY = [
+    ("digits.py", "--epochs 1", None, r"test error of the center after 1 epochs: [\d.]+%"),
+    ("char_gpt.py", "--steps 6 --eval-interval 3 --layers 1 --width 16 --batch-size 4 --block-size 16 --period 2", None,
+     r"step 6: loss of the center [1-5]\.\d+"),
+    ("reinforce.py", "--updates 10 --episodes 4 --length 3 --period 2", None,
+     r"mean return of the center's policy: -?\d"),
+    ("gan.py", "--steps 10 --period 2", None, r"radius of the center's samples: \d"),
+    ("lightning_digits.py", "--epochs 1 --period 5", "lightning", r"test error of the center after 1 epochs: [\d.]+%"),
+    ("hf_trainer.py", "--steps 4 --batch-size 2 --width 16 --period 2 --bf16", "transformers",
+     r"loss of the center after 4 steps: \d"),
+    ("accelerate_digits.py", "--epochs 1 --period 5", "accelerate",
+     r"test error of the center after 47 steps: [\d.]+%"),
+]  # fmt: skip
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "EASGD_SHARED": str(folder),
+        "PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p),
+    }
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, cwd=folder, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("launch", [[], ["-m", "easgd", "launch", "-n", "2"]], ids=["alone", "launched"])
+@pytest.mark.parametrize(("script", "options", "package", "expected"), GALLERY, ids=[row[0] for row in GALLERY])
+def test_example(script, options, package, expected, launch, tmp_path):
+    if package is not None:
+        pytest.importorskip(package, reason=f"needs easgd[{package}]")
+    output = run(tmp_path, *launch, str(EXAMPLES / script), *options.split())
+    assert re.search(expected, output), output
+    if launch:
+        records = list(tmp_path.glob("runs/*/**/records-1-0.jsonl"))
+        assert len(records) == (2 if script == "gan.py" else 1)  # one file for each center
+        assert len(list(tmp_path.glob("runs/*/center.safetensors"))) == (script != "gan.py")
+        assert len(list(tmp_path.glob("runs/*/centers/*.safetensors"))) == (2 if script == "gan.py" else 0)
+
+
+def test_notebook(tmp_path):
+    notebook = json.loads((EXAMPLES / "elastic_averaging.ipynb").read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    # A notebook's last expressions are shown; here the result is printed.
+    code = "\n".join(cells) + '\nprint([round(w) for w in result.center["weight"][0].tolist()], result.exit_codes)'
+    # As in a notebook, the main module is no file that workers could import.
+    assert run(tmp_path, "-c", code).splitlines()[-1] == "[1, 1, 1, 1] [0, 0]"

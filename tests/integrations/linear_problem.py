@@ -1,0 +1,43 @@
+"""A linear regression with other data for each worker, and the synchronous method written out by hand."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SAMPLES, BATCH, ACCUMULATE, LR, PERIOD, EPOCHS = 24, 2, 2, 0.05, 2, 2
+STEPS = EPOCHS * SAMPLES // (BATCH * ACCUMULATE)
+
+
+def samples(rank: int) -> tuple[Tensor, Tensor]:
+    """Return inputs [24, 3] and targets [24, 1]."""
+    draw = torch.Generator().manual_seed(100 + rank)
+    return torch.randn(SAMPLES, 3, generator=draw), torch.randn(SAMPLES, 1, generator=draw)
+
+
+def by_hand(workers: int = 2, beta: float = 0.9) -> list[Tensor]:
+    """Return the center's weight [3] after every step: x ← x − ηg − d, x̃ ← x̃ + Σd, d = α(x − x̃), α = β/p."""
+    x, center, path = [torch.zeros(3) for _ in range(workers)], torch.zeros(3), []
+    data = [samples(rank) for rank in range(workers)]
+    for t in range(STEPS):
+        d = [beta / workers * (xi - center) if t % PERIOD == 0 else torch.zeros(3) for xi in x]
+        at = t * BATCH * ACCUMULATE % SAMPLES
+        for i, (inputs, targets) in enumerate(data):
+            a, y = inputs[at : at + BATCH * ACCUMULATE], targets[at : at + BATCH * ACCUMULATE, 0]
+            gradient = 2 * a.T @ (a @ x[i] - y) / len(y)
+            x[i] = x[i] - LR * gradient - d[i]
+        center = center + sum(d)
+        path.append(center)
+    return path
+
+
+def meet(workers: int = 2) -> None:
+    """Wait until all workers have come here: those that attach a second time are not waited for by each other."""
+    Path(f"met-{os.environ['EASGD_RANK']}").touch()
+    end = time.monotonic() + 50
+    while len(list(Path().glob("met-?"))) < workers and time.monotonic() < end:
+        time.sleep(0.01)
