@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from attaching import METHODS, net, train
 from torch import nn
 
 import easgd
+from attaching import METHODS, net, train
 
 
 @pytest.mark.parametrize("name", ["admm", "sgd", "easgd", "downpour"])
@@ -26,7 +26,7 @@ def test_parameters_added_later_are_not_silently_left_out(run_folder):
     easgd.attach(model, optimizer, easgd.EASGD(period=2))
     train(model, optimizer, 1)
     optimizer.add_param_group({"params": model[2].parameters()})
-    with pytest.raises(easgd.SettingError, match="call easgd.attach after add_param_group"):
+    with pytest.raises(easgd.SettingError, match=r"call easgd\.attach after add_param_group"):
         train(model, optimizer, 1)
 
 
