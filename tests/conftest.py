@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+
 from launching import Launch
 
 torch.set_num_threads(1)

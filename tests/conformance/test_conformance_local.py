@@ -9,11 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import problems
 import pytest
 import torch
 
 import easgd
+import problems
 from easgd import checkpoint
 from easgd.records import Step
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import problems
 import pytest
-import tasks
 import torch
 
 import easgd
+import problems
+import tasks
 from easgd import checkpoint
 from easgd.records import Event, Step
 

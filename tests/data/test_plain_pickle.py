@@ -37,13 +37,12 @@ REPEATED_TEXT = (
 
 
 @pytest.mark.parametrize("data", [DOUBLING, MEMO_DOUBLING, KEY, HUGE_MEMO, HUGE_BYTES, REPEATED_TEXT])
-@pytest.mark.timeout(20)
 def test_small_files_cannot_ask_for_much(data):
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     with contextlib.suppress(SettingError):
         load_plain(data, "here")
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5  # of this process, however busy the machine is
     assert tracemalloc.get_traced_memory()[1] < 1_000_000 + 100 * len(data)
     tracemalloc.stop()
 

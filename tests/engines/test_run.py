@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import functions
 import pytest
-from launching import DEADLINE, alive, until
 
 import easgd
+import functions
 from easgd.records import Event, Step
+from launching import DEADLINE, alive, until
 
 
 def test_every_worker_calls_the_function_with_its_arguments(tmp_path, shared):

@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-import problems
 import torch
 from torch import nn
 
 import easgd
+import problems
 from easgd import checkpoint
 
 SCHEDULES = ("round-robin", "sync", "async")

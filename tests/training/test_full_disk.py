@@ -7,11 +7,11 @@ import os
 import subprocess
 
 import pytest
-from following import wait_for
 
 import easgd as library
 from easgd.training.checkpoints import LineFile
 from easgd.training.folder import RunFolder
+from following import wait_for
 
 SMALL = {"network": "digits-mlp", "workers": 2, "train_subset": 100, "method": "easgd"}
 

@@ -7,7 +7,6 @@ import signal
 
 import pytest
 import torch
-from following import children, wait_for
 
 import easgd as library
 from easgd import checkpoint
@@ -15,6 +14,7 @@ from easgd.records import Step
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.evaluator import waiting
 from easgd.training.folder import RunFolder
+from following import children, wait_for
 
 SMALL = {"network": "digits-mlp", "workers": 2, "steps": 80, "train_subset": 200, "method": "eamsgd"}
 

@@ -12,12 +12,12 @@ import signal
 import numpy as np
 import pytest
 import torch
-from following import wait_for
 
 import easgd
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.folder import alone
 from easgd.training.task import Task
+from following import wait_for
 
 SMALL = {"engine": "simulate", "network": "digits-mlp", "workers": 3, "steps": 60, "train_subset": 200}
 FILES = ("records-simulate.jsonl", "evaluations.jsonl", "model.safetensors")

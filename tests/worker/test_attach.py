@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from attaching import METHODS, STEPS, batch, decaying, loss_of, net, train
 
 import easgd
+from attaching import METHODS, STEPS, batch, decaying, loss_of, net, train
 from easgd.learning_rate import first_drop
 
 

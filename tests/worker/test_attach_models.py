@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from attaching import METHODS, X, batch, loss_of, net, train
 from torch import nn
 
 import easgd
+from attaching import METHODS, X, batch, loss_of, net, train
 from easgd.flat import pack
 
 

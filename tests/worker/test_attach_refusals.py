@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from attaching import METHODS, net, train
 from torch import nn
 
 import easgd
+from attaching import METHODS, net, train
 
 
 @pytest.mark.parametrize("name", ["admm", "sgd", "easgd", "downpour"])

@@ -8,10 +8,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from attaching import net, train
 from torch import nn
 
 import easgd
+from attaching import net, train
 from easgd.worker import seeding
 
 SAME_SEED = """

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE, PREAMBLE, alive, until
 
 from easgd.launch import run_directory as rundir
+from launching import DEADLINE, PREAMBLE, alive, until
 
 
 def easgd(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

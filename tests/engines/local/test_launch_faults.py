@@ -12,10 +12,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE, PREAMBLE, alive, until
 
 from easgd.launch import run_directory as rundir
 from easgd.launch.backend import RunRequest
+from launching import DEADLINE, PREAMBLE, alive, until
 
 STEP = """
 up()

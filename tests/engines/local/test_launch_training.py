@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import until
 from safetensors.torch import load_file
 
 import easgd
+from launching import until
 
 # One step at a time, as fast as it goes; `seen-<rank>` is the number of living workers that a worker last saw.
 TRAINING = """

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import until
 from safetensors.torch import load_file
 from test_launch_training import TRAINING
+
+from launching import until
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "60"))
 

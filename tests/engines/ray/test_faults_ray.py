@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import ray
-import tasks
 import torch
-from launching import alive, until
 from safetensors.torch import load_file
 
 import easgd
+import tasks
 from easgd import checkpoint
 from easgd.launch.run_directory import live_runs
 from easgd.records import Event, Step
+from launching import alive, until
 
 pytestmark = pytest.mark.timeout(300)
 START = 100.0  # seconds that processes may take to start on a busy machine; alone, a few

@@ -9,8 +9,9 @@ import time
 
 import pytest
 import ray
-from launching import until
 from test_faults_ray import Run
+
+from launching import until
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "120"))
 

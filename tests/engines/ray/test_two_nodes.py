@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from launching import alive, until
 
 from easgd.bench.nodes import TwoNodes
 from easgd.records import Event, Step, read_records
+from launching import alive, until
 
 SCRIPT = """
 import sys; sys.path[:0] = {path!r}
