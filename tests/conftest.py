@@ -5,6 +5,7 @@ Hypothesis tries the same examples every time: a test that fails must fail again
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from launching import Launch
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+# Under `nohup`, or started in the background, the signals that tests send would be ignored by what they start.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
 
 @pytest.fixture
