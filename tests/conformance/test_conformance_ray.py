@@ -113,4 +113,4 @@ def test_a_model_that_does_not_fit_is_refused_with_the_difference(ran):
 
 def test_records_name_the_node(ran):
     joins = [r for r in ran[1].records if isinstance(r, Event) and r.event == "join"]
-    assert {r.worker.partition("/")[2] for r in joins} == {"127.0.0.1"}
+    assert {r.node.partition("/")[2] for r in joins} == {"127.0.0.1"}
