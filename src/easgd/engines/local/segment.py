@@ -25,6 +25,7 @@ from easgd.center.layout import Layout, check_saved, refuse_misfit
 from easgd.center.state import CenterState
 from easgd.engines.local.control import BYTES, CENTER, CLOCK_WORDS, HEADER, STRIPE_CLOCKS, STRIPES_MOST, Control
 from easgd.errors import SettingError
+from easgd.files import write_json
 from easgd.methods import Method
 
 _PAGE = mmap.PAGESIZE
@@ -89,9 +90,7 @@ class Segment:
                 file.seek(8 * STRIPE_CLOCKS)
                 file.write(words * STRIPES_MOST)
         header = {"method": method, "layout": layout.as_json(), "slots": names, "stripes": stripes_for(n)}
-        scratch = folder / f"{HEADER}.tmp"
-        scratch.write_text(json.dumps(header))
-        os.replace(scratch, folder / HEADER)
+        write_json(folder / HEADER, header)
 
     def states(self, method: Method) -> list[CenterState]:
         """Return the stripes as centers of their own, over this memory and the run's own clocks."""
