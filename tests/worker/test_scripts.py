@@ -218,3 +218,48 @@ def test_the_users_own_numbers_are_recorded(run_folder, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "out" / "records-0-0.jsonl").read_text().splitlines()]
     rows = [line for line in lines if line["event"] == "step"]
     assert [(row["loss"], row["scalars"]) for row in rows] == [(0.5 + k, {"accuracy": 0.25}) for k in range(3)]
+
+
+def stepping(model, optimizer, compiled=False):
+    step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+    for k in range(6):
+        optimizer.zero_grad()
+        model(torch.full((2, 4), 1.0 + k)).square().mean().backward()
+        step()
+
+
+@pytest.mark.parametrize(
+    ("make", "compiled"),
+    [
+        (lambda p: torch.optim.Muon(p, lr=0.01), False),
+        (lambda p: torch.optim.Adafactor(p, lr=0.01), False),
+        (lambda p: torch.optim.AdamW(p, lr=0.01, fused=True), False),
+        (lambda p: torch.optim.AdamW(p, lr=0.01), True),
+    ],
+    ids=["Muon", "Adafactor", "fused AdamW", "a compiled step"],
+)
+def test_any_optimizer_is_tied_to_the_center(make, compiled, run_folder):
+    """After each exchange the center has moved by half of the worker's way: α = 1/2, τ = 1, p = 1."""
+    model = nn.Linear(4, 3, bias=False)  # Muon takes matrices only
+    optimizer = make(model.parameters())
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5))
+    start = worker.center()["weight"].clone()
+    stepping(model, optimizer, compiled)
+    assert worker.clock == 6
+    moved, whole = worker.center()["weight"] - start, model.weight.detach() - start
+    assert 0 < moved.norm() < whole.norm(), "the center follows behind"
+    worker.close()
+
+
+def test_an_averaged_copy_of_the_model_is_left_alone(run_folder):
+    """torch's EMA and SWA utilities keep a model of their own: it follows the worker, not the center."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for _ in range(4):
+        train(model, optimizer, steps=1)
+        average.update_parameters(model)
+    assert int(average.n_averaged) == 4
+    assert worker.clock == 4
+    worker.close()
