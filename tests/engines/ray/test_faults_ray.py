@@ -87,7 +87,7 @@ def started(cluster, tmp_path):
 
 
 def test_deaths_pauses_and_a_killed_center(started):
-    """Cases 1, 4, 5, 8, 11, 12: kill a worker, stop one, kill a shard; everybody goes on and it is written down."""
+    """Cases 1, 4, 5, 8, 11: kill a worker, stop one, kill a shard; everybody goes on and it is written down."""
     run = started(3, restarts=1, shards=1, interval=0.5)
     pids = run.up((0, 0), (1, 0), (2, 0))
     until(lambda: run.at(0)[2] == 3, "all are counted")
