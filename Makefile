@@ -22,19 +22,19 @@ demo: setup
 	@$(BIN)/easgd compare examples/demo.toml --out demo/comparison
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/integrations --ignore tests/examples
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
 # With the real Lightning, transformers, accelerate and trackers, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready
-	.venv-integrations/bin/python -m pytest tests/integrations tests/examples
+	.venv-integrations/bin/python -m pytest -n 2 tests/integrations tests/examples
 
 .venv-integrations/.ready: pyproject.toml constraints.txt
 	test -x .venv-integrations/bin/python || $(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' pytest pytest-timeout hypothesis
+	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' pytest pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
 # Every recipe on digits, in minutes; it fails where a figure is missing or empty.
