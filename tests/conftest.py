@@ -24,6 +24,17 @@ for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
 
+# Files of few but long tests go first: begun last, they would leave one of two processors idle at the end.
+HEAVY = (
+    "engines/ray", "conformance", "test_train_local", "test_own_method", "test_compare", "test_launch",
+    "test_full_disk", "test_shared_gradients", "test_train_simulate", "test_center", "test_scripts", "test_recipes",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((k for k, name in enumerate(HEAVY) if name in item.path.as_posix()), len(HEAVY)))
+
+
 @pytest.fixture
 def shared(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a test run directories of its own: tests that run beside it clean up only theirs."""
