@@ -61,6 +61,7 @@ def test_undamped_it_is_downpour(folder):
     assert own == known
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_it_is_compared_and_reported(folder):
     said = run(
