@@ -76,10 +76,12 @@ def _worker(folder: str, processes: int, n: int, rank: int, barrier: Barrier, qu
     layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
     center = SharedMemoryClient(Path(folder), JoinRequest(METHOD, torch.zeros(n), layout, rank, launched=processes))
     center.join(0)
+    move = center.move
+    assert move is not None
     x, fresh = torch.rand(n), torch.rand(n)
     mine, shared = x.numpy(), center.segment.slots["x"].numpy()
     calls: dict[str, Callable[[], object]] = {
-        EXCHANGE: lambda: center.move([(x, 1.0)], 0.5),
+        EXCHANGE: lambda: move([(x, 1.0)], 0.5),
         LIMIT: lambda: fused.swap_(mine, shared),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}

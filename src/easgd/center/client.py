@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from easgd.center.layout import Layout
 from easgd.methods import Method
+
+Move = Callable[[list[tuple[Tensor, float]], float], bool]
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,14 @@ class CenterClient(Protocol):
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
-        moves_in_place: whether `move` may take the place of a message and its answer.
+        move: exchanges x where it lies, in one pass, from x's tensors with their gains and the scale; False if it was
+            refused. None where a message and its answer are the only way.
     """
 
     wait_seconds: float
     update_sqnorm: float | None
     bytes_sent: int
-    moves_in_place: bool
+    move: Move | None
 
     @property
     def events(self) -> list[tuple[str, str]]:
@@ -85,9 +89,6 @@ class CenterClient(Protocol):
 
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer; False if it was refused."""
-
-    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
-        """Exchange x where it lies, in one pass (only where `moves_in_place`); False if it was refused."""
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         """Take part in one synchronous round; None if the message was refused."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from torch import Tensor
 
-from easgd.center.client import JoinRequest
+from easgd.center.client import JoinRequest, Move
 from easgd.center.state import CenterState
 
 
@@ -12,7 +14,7 @@ class MemoryClient:
     """One worker's access to a center that is its own; a `CenterClient` without anybody to wait for."""
 
     living = 1
-    moves_in_place = False
+    move: Move | None = None
 
     def __init__(self, request: JoinRequest) -> None:
         self.layout = request.layout
@@ -34,8 +36,8 @@ class MemoryClient:
         return 0
 
     def begin(self, elapsed: float) -> float:
-        """Not asked: the records of a worker alone count from its own start."""
-        raise NotImplementedError("a worker alone has no run whose time could begin")
+        """Training begins now: nobody else has begun it."""
+        return time.monotonic() - elapsed
 
     def leave_behind(self, rest: dict[str, Tensor], aliases: dict[str, str]) -> None:
         """Keep nothing: the script has its model."""
@@ -50,10 +52,6 @@ class MemoryClient:
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer; False if it was refused."""
         return self.state.push(message, scale)
-
-    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
-        """Not offered (`moves_in_place`)."""
-        raise NotImplementedError
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         return self.state.exchange(message, scale)

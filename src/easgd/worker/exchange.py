@@ -45,7 +45,7 @@ class Exchange:
         self.schedule, self.nonfinite, self.deadline, self.patience = schedule, nonfinite, deadline, patience
         self.keep_weights = keep_weights
         # Buffers change in the forward pass: they cannot wait for its end (`still` says that there are none).
-        movable = client is not None and client.moves_in_place and schedule != "sync" and still
+        movable = client is not None and client.move is not None and schedule != "sync" and still
         self.moves = movable and overlap == "auto" and not idle_cores(workers)
         self.hides = overlap is not False and not self.method.waits and schedule != "sync"
         self.answer: Tensor | None = None
@@ -160,6 +160,7 @@ class Exchange:
         if parts is None:
             return False
         scale = self._scale()
+        assert self.client.move is not None
         taken = self.client.move(parts, scale)
         self._answered(scale, own=taken)
         if not taken:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.client import JoinRequest
+from easgd.center.client import JoinRequest, Move
 from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.state import CenterState, accepts
 from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control
@@ -65,7 +65,7 @@ class SharedMemoryClient:
         self.wait_seconds = 0.0
         self.update_sqnorm: float | None = None
         self.bytes_sent = 0  # nothing crosses a network
-        self.moves_in_place = moves_in_place(method)
+        self.move: Move | None = self._move if moves_in_place(method) else None
         self.events: list[tuple[str, str]] = []
         count = len(self.states)
         self._order = [(k + rank) % count for k in range(count)]
@@ -131,7 +131,7 @@ class SharedMemoryClient:
 
     @property
     def version(self) -> int:
-        """The master's clock."""
+        """The master's clock: updates of the first stripe."""
         return self.words[VERSION]
 
     # exchanging ------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class SharedMemoryClient:
         self._each(stripe)
         return message if vector is message else message.copy_(vector)
 
-    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+    def _move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
         """A whole elastic exchange in one pass, on x where it lies: d = α(x − x̃); x −= gain·d; x̃ += d.
 
         The parts are x's tensors, each with its gain. False: x was not finite, and from there on nothing has changed.

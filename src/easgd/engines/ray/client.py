@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
-from easgd.center.client import JoinRequest
+from easgd.center.client import JoinRequest, Move
 from easgd.center.state import accepts
 from easgd.compress import Codec, DeltaCodec, ErrorFeedback, Float32
 from easgd.engines.ray import actor_link
@@ -39,7 +39,7 @@ class RayCenterClient:
         self.rank, self.launched = request.rank, request.launched
         self.wait_seconds = 0.0
         self.update_sqnorm: float | None = None
-        self.moves_in_place = False
+        self.move: Move | None = None  # x̃ is in other processes
         n = self.layout.size
         self._plain = isinstance(self.codec, Float32)
         # Two, in turn: a method may keep the last answer until the next has come whole.
@@ -130,10 +130,6 @@ class RayCenterClient:
             return False
         self._send(Kind.PUSH, message, scale, RETRY_SECONDS)
         return True
-
-    def move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
-        """Not possible here: x̃ is in other processes."""
-        raise NotImplementedError("a center on a cluster cannot be moved in place")
 
     def same_gradient(self, digest: int) -> list[int]:
         """Report a digest of this worker's first gradient; return the ranks that reported the same before."""
