@@ -13,6 +13,7 @@ from torch import nn
 
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
+from easgd.machine import follow_thread_setting
 from easgd.methods import Method
 from easgd.worker import seeding
 from easgd.worker.context import RunContext
@@ -78,6 +79,7 @@ def attach(
             raise unknown(f"policy {what}", str(value), known.__args__)  # type: ignore[attr-defined]
     if overlap not in (True, False, "auto"):
         raise refuse("overlap", overlap, 'it is True, False or "auto"', 'write overlap="auto"')
+    follow_thread_setting()
     optimizer = unwrapped(optimizer)
     method = with_momentum_of(optimizer, method)
     context = RunContext.from_environment()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import selectors
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from easgd.engines.local.environment import worker_environment
 from easgd.engines.local.function import pack
 from easgd.engines.local.process import WorkerProcess
 from easgd.engines.local.ranks import Ranks
+from easgd.engines.local.template import Template
 from easgd.errors import SettingError, refuse
 from easgd.launch import accelerators
 from easgd.launch.backend import Change, Ended, RunRequest
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from easgd.engines.local.reader import SharedMemoryReader
+
+
+READER = "easgd.engines.local.client"
+"""Where the final center is read; importing it takes seconds."""
 
 
 @contextmanager
@@ -82,6 +89,7 @@ class LocalBackend:
         self.run_id, self.out, self.joined = run.id, run.out, isinstance(run, JoinedRun)
         self.event_log: EventLog | None = EventLog(self.out, self._zero)
         self._living: dict[int, WorkerProcess] = {}
+        self._template: Template | None = None
 
     def _zero(self) -> float:
         return origin(self.directory.path) or self.directory.description.origin
@@ -97,18 +105,28 @@ class LocalBackend:
             say(line)
         self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
         self._lifeline, self._deaths = Lifeline(), DeathMarker(self.directory.path)
+        if not self.joined:
+            # The final center is read with torch: import it while the workers do the same, not at the end.
+            threading.Thread(target=import_module, args=(READER,), name="easgd-import", daemon=True).start()
 
     def start(self, rank: int | None) -> tuple[int, int]:
         rank = self._ranks.take() if rank is None else rank
         incarnation = self._ranks.start(rank)
         environment = worker_environment(self.directory, rank, incarnation) | self._accelerators.environment(rank)
         worker = WorkerProcess(
-            rank, incarnation, self.arguments, environment, self.out / "logs", self._lifeline, self.inherit
-        )
+            rank, incarnation, self.arguments, environment, self.out / "logs", self._lifeline, self.inherit,
+            self._template_for(environment),
+        )  # fmt: skip
         self._living[rank] = worker
         for stream in worker.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
         return rank, incarnation
+
+    def _template_for(self, environment: dict[str, str]) -> Template | None:
+        """The process that workers are forked from, where the system allows it; it starts with the first of them."""
+        if self._template is None and sys.platform == "linux":
+            self._template = Template(environment, self._lifeline.read, self.inherit)
+        return self._template
 
     def poll(self, seconds: float) -> list[Ended]:
         for key, _ in self._selector.select(seconds):
@@ -157,13 +175,14 @@ class LocalBackend:
         found = {name: folder for name, folder in folders.items() if Control.exists(folder)}
         if not found:
             return {}
-        from easgd.engines.local.client import read_center  # it imports torch
-
+        read_center = import_module(READER).read_center
         return {name: read_center(folder) for name, folder in found.items()}
 
     def close(self) -> None:
         if hasattr(self, "_deaths"):
             self._deaths.close()
+            if self._template is not None:
+                self._template.close()
             self._selector.close()
             self._lifeline.close()
             self._ranks.close()

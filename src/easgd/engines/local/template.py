@@ -1,0 +1,174 @@
+"""Quick starts: one process imports torch once, and every worker of the run is forked from it.
+
+Importing torch and the exchange's loops costs seconds of processor time. A worker that is forked has them already, so p
+workers pay once, and one that is restarted is back at its script's first line in a fraction of a second.
+
+    launcher ── request ──> template ── fork ──> (ends at once) ── fork ──> worker
+
+The process between makes the worker an orphan, which Linux hands to the launcher: the launcher waits for it as for any
+child, and the template may die without taking a worker along. The template does nothing but import: it has no threads
+of its own and touches no accelerator, so a fork of it is a fresh interpreter in all that a script can see. What differs
+by process is made anew: environment, session, output, numpy's random numbers, the name that `ps` shows.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from easgd.engines.local import child
+from easgd.launch.process import sigint_blocked
+from easgd.machine import follow_thread_setting
+
+_ROOM = 4096  # bytes of the command line that a worker's own name may take
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Template:
+    """The launcher's end: asks for workers.
+
+    Args:
+        environment: what workers have in common; libraries read it when they are imported.
+        lifeline: a descriptor that closes with the launcher.
+        inherit: descriptors that every worker gets, under the same numbers.
+    """
+
+    def __init__(self, environment: dict[str, str], lifeline: int, inherit: Sequence[int]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        numbers = [str(theirs.fileno()), str(os.getpid()), str(lifeline)]
+        command = [sys.executable, "-m", "easgd.engines.local.template", *numbers, "-" * _ROOM]
+        with theirs, sigint_blocked():
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(theirs.fileno(), lifeline, *inherit),
+            )  # fmt: skip
+
+    def start(self, target: Sequence[str], environment: dict[str, str], stdout: int, stderr: int) -> int:
+        """Fork a worker; return its process id. It is a child of this process. OSError if the template has died."""
+        request = json.dumps({"target": list(target), "environment": environment, "cwd": os.getcwd()})
+        payload = os.memfd_create("easgd-request")  # an environment may be larger than a socket's packet
+        try:
+            os.write(payload, request.encode(errors="surrogateescape"))
+            descriptors = array.array("i", [payload, stdout, stderr])
+            _adopt_orphans(True)
+            self._socket.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            answer = self._socket.recv(32)
+        finally:
+            _adopt_orphans(False)
+            os.close(payload)
+        if not answer:
+            raise ChildProcessError("the template has ended")
+        return int(answer)
+
+    def close(self) -> None:
+        """End it; its workers have ended, or go on without it."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _adopt_orphans(yes: bool) -> None:
+    """Become the parent of descendants that lose theirs, or stop becoming it: others' orphans are not ours to keep."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
+
+
+# the template's own side ---------------------------------------------------------------------------------------
+
+
+def _preload() -> None:
+    """Import what every worker imports."""
+    import torch._dynamo  # noqa: F401 (the first optimizer of a process imports it)
+
+    import easgd.engines.local.client
+    import easgd.worker.worker  # noqa: F401
+    from easgd.center.fused_rules import warm
+    from easgd.methods import EASGD
+
+    warm(EASGD())
+    gc.collect()
+    gc.freeze()  # so that a worker's collector does not touch, and thereby copy, the pages that all share
+
+
+def _serve(link: socket.socket) -> dict[str, Any] | None:
+    """Fork a worker per request. Returns in the worker, with its request; None in the template, at its end."""
+    while True:
+        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+        if not message:
+            return None
+        payload, stdout, stderr = array.array("i", ancillary[0][2])
+        between = os.fork()
+        if between == 0:
+            between = os.getpid()
+            if os.fork():
+                os._exit(0)
+            return _become_worker(link, between, payload, stdout, stderr)
+        os.waitpid(between, 0)
+        for descriptor in (payload, stdout, stderr):
+            os.close(descriptor)
+
+
+def _become_worker(link: socket.socket, between: int, payload: int, stdout: int, stderr: int) -> dict[str, Any]:
+    """Make what differs by process; return the request."""
+    while os.getppid() == between:  # until Linux has handed us to the launcher, which then may wait for us
+        time.sleep(0.001)
+    os.setsid()  # the terminal's Ctrl-C reaches the launcher only, which then decides
+    link.send(str(os.getpid()).encode())
+    link.close()
+    for descriptor, standard in ((stdout, 1), (stderr, 2)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    with open(payload, "rb") as file:
+        file.seek(0)
+        request: dict[str, Any] = json.loads(file.read().decode(errors="surrogateescape"))
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    _renew()
+    _rename(request["target"])
+    return request
+
+
+def _renew() -> None:
+    """Draw new random state, and read again what libraries read at their import."""
+    import numpy as np
+
+    np.random.seed()  # `random` does so by itself
+    follow_thread_setting(forked=True)
+
+
+def _rename(target: Sequence[str]) -> None:
+    """Let `ps` show what this process runs, where the kernel keeps the command line."""
+    kind, *rest = target
+    words = [sys.executable, *({"module": ["-m"], "function": ["easgd.run"]}.get(kind, [])), *rest]
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
+    shown = shlex.join(words).encode(errors="replace")[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
+def main(link: str, parent: str, lifeline: str) -> int:
+    """Serve until the launcher ends; in a forked worker, run it and return its exit code."""
+    child.follow_parent(int(parent))
+    warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+    _preload()
+    request = _serve(socket.socket(fileno=int(link)))
+    if request is None:
+        return 0
+    warnings.resetwarnings()
+    return child.main(parent, lifeline, *request["target"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

@@ -1,0 +1,103 @@
+"""Workers that are forked from one process with torch imported: as fresh as interpreters of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from easgd.engines.local.process import WorkerProcess
+from easgd.engines.local.template import Template
+from easgd.launch.process import Lifeline
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to the launcher")
+
+TELL = """
+import json, os, random, sys, threading
+before = "torch" in sys.modules
+os.environ["OMP_NUM_THREADS"] = "3"
+import numpy as np, torch, easgd
+model = torch.nn.Linear(1, 1)
+easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), easgd.EASGD())
+with open("/proc/self/cmdline", "rb") as file:
+    shown = file.read().rstrip(b"\\0").decode()
+print(json.dumps({
+    "before": before, "threads": torch.get_num_threads(), "others": threading.active_count(), "argv": sys.argv[1:],
+    "random": random.random(), "numpy": float(np.random.rand()), "parent": os.getppid(), "group": os.getpgid(0),
+    "pid": os.getpid(), "shown": shown, "name": __name__, "cwd": os.getcwd(), "mark": os.environ["MARK"],
+    "main": sys.modules["__main__"].__dict__.get("shown") == shown,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[tuple[Template, Lifeline]]:
+    lifeline = Lifeline()
+    template = Template({**os.environ, "OMP_NUM_THREADS": "1"}, lifeline.read, ())
+    yield template, lifeline
+    template.close()
+    lifeline.close()
+
+
+def start(template: tuple[Template, Lifeline], folder: Path, script: str, **environment: str) -> WorkerProcess:
+    (folder / "script.py").write_text(script)
+    target = ["script", str(folder / "script.py"), "--lr", "0.1"]
+    return WorkerProcess(0, 0, target, {**os.environ, **environment}, folder / "logs", template[1], (), template[0])
+
+
+def end(worker: WorkerProcess) -> int:
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    return worker.close()
+
+
+def told(worker: WorkerProcess, folder: Path) -> dict:
+    code, log = end(worker), (folder / "logs" / "worker-0.log").read_text()
+    assert code == 0, log
+    return json.loads(log.splitlines()[-1])
+
+
+def test_a_forked_worker_is_as_fresh_as_an_interpreter_of_its_own(template, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    workers = [start(template, folder, TELL, MARK=folder.name) for folder in folders]
+    a, b = (told(worker, folder) for worker, folder in zip(workers, folders, strict=True))
+    assert a["before"], "it was not forked"
+    assert [a["pid"], b["pid"]] == [worker.pid for worker in workers]
+    assert a["parent"] == os.getpid(), "the launcher cannot wait for it"
+    assert a["group"] == a["pid"], "Ctrl-C would reach it"
+    assert (a["random"], a["numpy"]) != (b["random"], b["numpy"])
+    assert a["numpy"] != b["numpy"]
+    assert a["threads"] == 3, "the script set OMP_NUM_THREADS before its import of torch"
+    assert (a["mark"], b["mark"], a["name"], a["argv"]) == ("a", "b", "__main__", ["--lr", "0.1"])
+    assert a["cwd"] == os.getcwd()
+    assert a["main"]
+    assert a["shown"].endswith("script.py --lr 0.1"), "ps would not show the script"
+
+
+@pytest.mark.parametrize(("line", "code"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("import os; os.abort()", -6)])
+def test_its_exit_code_is_the_scripts(template, tmp_path, line, code):
+    assert end(start(template, tmp_path, line)) == code
+
+
+def test_a_killed_template_takes_no_worker_along_and_the_next_starts_without_it(tmp_path):
+    lifeline = Lifeline()
+    template = Template(dict(os.environ), lifeline.read, ())
+    try:
+        (tmp_path / "a").mkdir()
+        first = start((template, lifeline), tmp_path / "a", "import time; time.sleep(3600)")
+        os.kill(template._process.pid, signal.SIGKILL)
+        template._process.wait()
+        second = start((template, lifeline), tmp_path, "print('up')")
+        assert end(second) == 0
+        assert not first.ended
+        first.kill()
+        assert end(first) == -signal.SIGKILL
+    finally:
+        template.close()
+        lifeline.close()
