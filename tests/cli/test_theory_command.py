@@ -51,6 +51,21 @@ def test_advice_is_printed(capsys):
     assert "grows without bound" in text
 
 
+def test_advice_says_what_a_delay_costs(capsys):
+    from easgd.theory import delay_cost, period_for
+
+    options = "--workers 4 --lr 0.01 --period 10 --momentum 0.99 --curvature 10 --step-time 0.1 --exchange-time 0.35"
+    assert main(["theory", "advise", *options.split(), "--delay", "4"]) == 0
+    text = capsys.readouterr().out
+    cost = delay_cost("easgd", 4, 0.01, period=10, momentum=0.99, h=10.0, delay=4)
+    assert f"k = 4: variance of the center × {cost.center:.4g}, of the workers × {cost.worker:.4g}" in text
+    assert "from period = 5: what period = auto would choose" in text  # hidden: the shortest above the delay
+    assert main(["theory", "advise", *options.split(), "--center-time", "0.3"]) == 0
+    text = capsys.readouterr().out
+    chosen = period_for(0.1, 0.35, workers=4, center_time=0.3)
+    assert f"hidden behind the next step, from period = {chosen}" in text
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -59,6 +74,9 @@ def test_advice_is_printed(capsys):
         ("advise --workers 3 --lr fast", "--lr = 'fast': it must be a number"),
         ("advise --workers 3 --lr 0.1 --colour 7", "unknown option '--colour'"),
         ("advise --workers 3 --lr 0.1 --beta 1 --rho 2", "give one of them"),
+        ("advise --workers 3 --lr 0.1 --period 4 --delay 4", "delay = 4: must be below the period"),
+        ("advise --workers 3 --lr 0.1 --fragments 0", "fragments = 0"),
+        ("delay --period 2", "period = 2"),
         ("fig1 --points 0", "points = 0"),
         ("fig1 --points 5000", "points = 5000"),
         ("fig1 --workers 0", "workers = 0"),
@@ -85,6 +103,7 @@ def test_mistakes_are_one_line_and_exit_2(line, words, capsys):
         ("mse-grid --points 6", "mse_grid", 25 * 36),
         ("limit", "limit", None),
         ("double-average --samples 50", "double_average", None),
+        ("delay --workers 2 --period 4", "delay", 4 * 3),
     ],
 )
 def test_figures_are_png_pdf_and_csv(line, name, rows, tmp_path, capsys):

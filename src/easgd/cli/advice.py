@@ -31,6 +31,10 @@ def print_advice(settings: dict[str, Any]) -> int:
     if advice.shares:
         console.print(shares(advice))
         console.print(f"waiting takes less than 1 % from period = {advice.quiet_period}", markup=False)
+        behind = "the next step" if advice.delay == 1 else f"the next {advice.delay} steps"
+        console.print(
+            f"hidden behind {behind}, from period = {advice.auto_period}: what period = auto would choose", markup=False
+        )
     else:
         console.print(
             "communication   give --step-time and --exchange-time for the share of time it takes", markup=False
@@ -59,6 +63,8 @@ def report(advice: Advice) -> list[str]:
     names = {"default beta": "β, by default", "beta": "β", "moving_rate": "α", "rho": "ρ"}
     order = "one after another (round-robin)" if advice.schedule == "round-robin" else "all at once (synchronous)"
     run = f"workers p = {advice.workers}, lr η = {advice.lr:g}, period τ = {advice.period}{momentum}"
+    run += f", delay k = {advice.delay}" if advice.delay > 1 else ""
+    run += f", fragments P = {advice.fragments}" if advice.fragments > 1 else ""
     lines = [
         f"{advice.method.upper()}: {run}",
         f"spring          α = {spring.moving_rate:.6g}   β = pα = {spring.beta:.6g}   ρ = α/η = {spring.rho:.6g}"
@@ -88,6 +94,23 @@ def report(advice: Advice) -> list[str]:
         lines.append(
             f"variance        of the center at ηh = {e:.4g}: {size if ratio < math.inf else 'grows without bound'}"
         )
+    return lines + delays(advice)
+
+
+def delays(advice: Advice) -> list[str]:
+    """Return what the delay costs, or what one would cost."""
+    e = advice.lr * advice.curvature if advice.curvature is not None else 0.1
+    lines = [f"delay           at ηh = {e:.4g}, against k = 1:"] if advice.delay_costs else []
+    for cost in advice.delay_costs:
+        mark = " ←" if cost.delay == advice.delay else ""
+        text = f"variance of the center × {cost.center:.4g}, of the workers × {cost.worker:.4g}"
+        if not cost.radius < 1:
+            text = "unstable"
+        elif not cost.center < math.inf:
+            text = "stable, while k = 1 is not"
+        lines.append(
+            f"                k = {cost.delay}: {text}; errors are multiplied by {cost.radius:.4g} a period{mark}"
+        )
     return lines
 
 
@@ -96,7 +119,8 @@ def shares(advice: Advice) -> object:
     from rich.table import Table
 
     table = Table(title="share of time spent communicating")
-    for name in ("period τ", "waiting for it", "waiting, if hidden behind the next step"):
+    behind = "the next step" if advice.delay == 1 else f"{advice.delay} steps"
+    for name in ("period τ", "waiting for it", f"waiting, if hidden behind {behind}"):
         table.add_column(name, justify="right")
     for share in advice.shares:
         mark = " ←" if share.period == advice.period else ""

@@ -30,6 +30,9 @@ class AdviseOptions:
     )
     step_time: float | None = option("seconds of one local step")
     exchange_time: float | None = option("seconds of one exchange")
+    center_time: float = option("seconds for which one exchange occupies the center or link that all share", 0.0)
+    delay: int = option("k: the answer is used k steps after it was asked for; 1 is the paper's", 1)
+    fragments: int = option("P: parts of the vector, exchanged in turn, one every τ/P steps", 1)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,14 @@ class MseGridOptions(FigureOptions):
 
 
 @dataclass(frozen=True)
+class DelayOptions(FigureOptions):
+    """The options of `easgd theory delay`."""
+
+    workers: int = option("p", 4)
+    period: int = option("τ; delays go up to τ − 1", 10)
+
+
+@dataclass(frozen=True)
 class DoubleAverageOptions(FigureOptions):
     """The options of `easgd theory double-average`."""
 
@@ -96,6 +107,10 @@ FIGURES = {
         "double-average", DoubleAverageOptions,
         "the time average of the center against its normal limit (Lemma 2)", "--samples 20000 --seed 0",
     ),
+    "delay": _command(
+        "delay", DelayOptions, "variance, speed and stability when the answer is used k steps later",
+        "--workers 4 --period 10",
+    ),
 }  # fmt: skip
 ADVISE = _command(
     "advise", AdviseOptions,
@@ -106,7 +121,7 @@ COMMANDS = CommandGroup(
     "theory", "What the analysis of elastic averaging says about your settings, before a run is spent on them.",
     {
         "advise": ADVISE, **FIGURES,
-        "figures": _command("figures", FigureOptions, "all five with their default settings", "--out figures"),
+        "figures": _command("figures", FigureOptions, "all of them with their default settings", "--out figures"),
     },
     "theory advise --workers 16 --lr 0.01 --period 10", "A figure is written as PNG and PDF, with its data as CSV.",
 )  # fmt: skip

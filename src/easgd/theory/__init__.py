@@ -1,12 +1,13 @@
 """The paper's analysis as functions, extended to every method of the library.
 
 From the paper: `maps`, `stability`, `moments` (Lemma 1), `averaging` (Lemmas 2, 3), `convex` (the theorem).
-Not in the paper: `rules` and `periods` (the linear map of any method over a period), `best`, `curvature`, `advise`.
+Not in the paper: `rules` and `periods` (the linear map of any method over a period), `delay` and `fragments` (answers
+that are used later, a vector exchanged in parts), `best`, `curvature`, `waiting` (time), `advise`.
 
 This package shares no code with `easgd.methods`, so that tests can compare the two.
 """
 
-from easgd.theory.advise import Advice, Share, Spring, advise, check, communication_share, quiet_period, spring
+from easgd.theory.advise import Advice, Spring, advise, check, spring
 from easgd.theory.averaging import (
     double_average_covariance,
     double_average_error,
@@ -16,6 +17,15 @@ from easgd.theory.averaging import (
 from easgd.theory.best import Best, fastest, optimal, stable_curvature, stable_lr
 from easgd.theory.convex import ConvexBound, convex_bound, convex_lr_bound
 from easgd.theory.curvature import Curvature, largest_curvature
+from easgd.theory.delay import (
+    DelayCost,
+    delay_beta_bound,
+    delay_cost,
+    delay_stable,
+    delay_variance,
+    worker_variance,
+)
+from easgd.theory.fragments import FragmentCycle
 from easgd.theory.maps import admm_map, admm_turn, easgd_map, easgd_turn, sync_map
 from easgd.theory.moments import center_moments, center_mse, mse_limit, roots, sgd_variance
 from easgd.theory.periods import Cycle, center_variance, period_map, period_radius
@@ -30,6 +40,7 @@ from easgd.theory.stability import (
     sync_lr_bound,
     sync_stable,
 )
+from easgd.theory.waiting import Share, communication_share, period_for, quiet_period
 
 __all__ = [
     "METHODS",
@@ -38,6 +49,8 @@ __all__ = [
     "ConvexBound",
     "Curvature",
     "Cycle",
+    "DelayCost",
+    "FragmentCycle",
     "Share",
     "Spring",
     "admm_map",
@@ -51,6 +64,10 @@ __all__ = [
     "communication_share",
     "convex_bound",
     "convex_lr_bound",
+    "delay_beta_bound",
+    "delay_cost",
+    "delay_stable",
+    "delay_variance",
     "double_average_covariance",
     "double_average_error",
     "double_average_holds",
@@ -65,6 +82,7 @@ __all__ = [
     "largest_curvature",
     "mse_limit",
     "optimal",
+    "period_for",
     "period_map",
     "period_radius",
     "quiet_period",
@@ -77,4 +95,5 @@ __all__ = [
     "sync_lr_bound",
     "sync_map",
     "sync_stable",
+    "worker_variance",
 ]

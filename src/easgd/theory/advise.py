@@ -13,13 +13,14 @@ from typing import Any
 from easgd.errors import refuse
 from easgd.theory.best import SLACK, stable_curvature
 from easgd.theory.checks import count, numbers
+from easgd.theory.delay import DelayCost, delay_cost
 from easgd.theory.periods import center_variance, period_radius
 from easgd.theory.rules import METHODS
 from easgd.theory.stability import easgd_lr_bound
+from easgd.theory.waiting import Share, communication_share, period_for, quiet_period
 
 DEFAULT_BETA = 0.9
 PERIODS = (1, 2, 4, 10, 16, 64, 100, 1000)
-QUIET = 0.01  # the share of time below which communication no longer matters
 # The round-robin map has p + 1 rows, 2p + 1 with momentum. Above this number of workers the synchronous map is used,
 # whose size does not depend on p.
 MOST_ROUND_ROBIN = 64
@@ -36,15 +37,6 @@ class Spring:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The share of a worker's time spent on communication at one period."""
-
-    period: int
-    waiting: float  # the worker waits for every exchange
-    hidden: float  # the exchange overlaps the next gradient, as EASGD and EAMSGD allow
-
-
-@dataclass(frozen=True)
 class Advice:
     """The result of `advise`. Ratios are relative to one worker's SGD with the same learning rate and momentum."""
 
@@ -56,12 +48,16 @@ class Advice:
     spring: Spring
     schedule: str  # of the numbers below: "round-robin", or "sync" for many workers
     largest_curvature: float  # stable up to this h
-    any_order_curvature: float | None  # the paper's bound, for any order of the workers; None with momentum
+    any_order_curvature: float | None  # the paper's bound, for any order of the workers; None with momentum or delay
     curvature: float | None
     radius: float | None  # per period, at `curvature`
     variance: dict[float, float]  # ηh → stationary variance of the center over that of one worker's SGD; ∞ outside
     shares: list[Share]  # empty without the two times
-    quiet_period: int | None  # smallest τ at which waiting takes less than 1 %
+    quiet_period: int | None  # smallest τ at which waiting for every exchange takes less than 1 %
+    delay: int  # k
+    fragments: int  # P
+    delay_costs: list[DelayCost]  # of this delay and of some others below τ, at `curvature` or ηh = 0.1
+    auto_period: int | None  # what period="auto" would choose with these times
 
     @property
     def stable(self) -> bool | None:
@@ -92,33 +88,6 @@ def spring(
     return Spring(alpha, p * alpha, alpha / eta, name if given else "default beta")
 
 
-def communication_share(period: int, step_time: float, exchange_time: float) -> Share:
-    """Return the share of time spent communicating if τ steps of s seconds are followed by an exchange of X seconds.
-
-    waiting X/(τs + X);   hidden (X − s)⁺/(τs + (X − s)⁺): the worker waits only for what exceeds the next step
-
-    >>> communication_share(period=10, step_time=0.1, exchange_time=0.25)
-    Share(period=10, waiting=0.2, hidden=0.13043478260869565)
-    """
-    tau = count("period", period)
-    s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
-    rest = max(0.0, X - s)
-    return Share(tau, X / (tau * s + X), rest / (tau * s + rest))
-
-
-def quiet_period(step_time: float, exchange_time: float, share: float = QUIET) -> int:
-    """Return the smallest τ at which waiting takes less than `share` of the time: X/(τs + X) < share.
-
-    >>> quiet_period(step_time=0.1, exchange_time=0.25)
-    248
-    """
-    s, X = float(numbers("step_time", step_time, 0, open_low=True)), float(numbers("exchange_time", exchange_time, 0))
-    tau = max(1, math.floor(X / s * (1 - share) / share))
-    while X / (tau * s + X) >= share:
-        tau += 1
-    return tau
-
-
 def advise(
     workers: int,
     lr: float,
@@ -131,6 +100,9 @@ def advise(
     curvature: float | None = None,
     step_time: float | None = None,
     exchange_time: float | None = None,
+    center_time: float = 0.0,
+    delay: int = 1,
+    fragments: int = 1,
 ) -> Advice:
     """Return what to expect of EASGD, or of EAMSGD if momentum is given.
 
@@ -142,24 +114,39 @@ def advise(
         beta, moving_rate, rho: the spring, in one of its forms.
         curvature: largest curvature h of the loss (`largest_curvature` measures it).
         step_time, exchange_time: seconds of one local step and of one exchange; give both or neither.
+        center_time: seconds for which one exchange occupies what all workers share, the center or a link.
+        delay: k, steps after which a worker uses the center's answer.
+        fragments: P, parts of the vector that are exchanged in turn.
 
     >>> advice = advise(workers=4, lr=0.1, period=10, curvature=1.0)
     >>> advice.stable, round(advice.largest_lr, 3), round(advice.variance[0.1], 3)
     (True, 1.977, 0.154)
     """
-    p, tau = count("workers", workers), count("period", period)
+    p, tau, k = count("workers", workers), count("period", period), count("delay", delay)
     tied = spring(p, lr, beta, moving_rate, rho)
     delta = float(numbers("momentum", momentum, 0))
     if delta >= 1:
         raise refuse("momentum", momentum, "must be below 1", "the paper has 0.99")
+    if tau % count("fragments", fragments):
+        raise refuse("fragments", fragments, f"must divide the period τ = {tau}", "change one of the two")
     if (step_time is None) != (exchange_time is None):
         raise refuse("step_time, exchange_time", f"{step_time}, {exchange_time}", "go together", "give both or none")
     schedule = "round-robin" if p <= MOST_ROUND_ROBIN else "sync"
     settings: dict[str, Any] = {"period": tau, "moving_rate": tied.moving_rate, "momentum": delta}
-    settings["schedule"] = schedule
+    settings |= {"schedule": schedule, "delay": k}
     h = None if curvature is None else float(numbers("curvature", curvature, 0, open_low=True))
     probes = (0.01, 0.1, 1.0) if h is None else (lr * h,)
     times = None if step_time is None or exchange_time is None else (step_time, exchange_time)
+
+    def stable(period: int) -> bool:
+        at = {**settings, "period": period}
+        return h is None or k >= period > 1 or float(period_radius("easgd", p, lr, h=h, **at)) <= 1 + SLACK
+
+    auto = None
+    if times is not None:
+        auto = period_for(
+            *times, workers=p, center_time=center_time, delay=k, fragments=fragments, stable=stable
+        )  # fmt: skip
     return Advice(
         method="eamsgd" if delta else "easgd",
         workers=p,
@@ -169,13 +156,28 @@ def advise(
         spring=tied,
         schedule=schedule,
         largest_curvature=stable_curvature("easgd", p, lr, **settings),
-        any_order_curvature=None if delta or tied.moving_rate > 1 else easgd_lr_bound(tied.moving_rate) / lr,
+        any_order_curvature=None if delta or k > 1 or tied.moving_rate > 1 else easgd_lr_bound(tied.moving_rate) / lr,
         curvature=h,
         radius=None if h is None else float(period_radius("easgd", p, lr, h=h, **settings)),
         variance={e: _variance_ratio(p, lr, e / lr, settings) for e in probes},
-        shares=[] if times is None else [communication_share(t, *times) for t in sorted({*PERIODS, tau})],
+        shares=[]
+        if times is None
+        else [communication_share(t, *times, k, fragments) for t in sorted({*PERIODS, tau}) if t > k or k == 1],
         quiet_period=None if times is None else quiet_period(*times),
+        delay=k,
+        fragments=fragments,
+        delay_costs=[_cost(p, lr, h or 0.1 / lr, late, settings) for late in _delays(k, tau)],
+        auto_period=auto,
     )
+
+
+def _delays(delay: int, period: int) -> list[int]:
+    """Return the delay that was asked for and some to compare it with."""
+    return sorted({k for k in (delay, 2, 5, period // 2, period - 1) if 1 < k < period})
+
+
+def _cost(workers: int, lr: float, h: float, delay: int, settings: dict[str, Any]) -> DelayCost:
+    return delay_cost("easgd", workers, lr, h=h, **{**settings, "delay": delay})
 
 
 def _variance_ratio(workers: int, lr: float, h: float, settings: dict[str, Any]) -> float:
@@ -195,6 +197,7 @@ def check(
     rho: float | None = None,
     curvature: float | None = None,
     schedule: str = "round-robin",
+    delay: int = 1,
 ) -> list[str]:
     """Return warnings about settings outside the stable region; an empty list where they are inside.
 
@@ -205,6 +208,7 @@ def check(
         lr, workers, period, moving_rate, momentum, rho: the run's settings.
         curvature: largest curvature h; without it only settings that are unstable at any h are reported.
         schedule: "round-robin", "sync", or "async", which is treated as round-robin.
+        delay: k of the elastic methods; the others have no map with one.
 
     >>> check("easgd", lr=0.1, workers=4, moving_rate=0.2, curvature=1.0)
     []
@@ -217,7 +221,9 @@ def check(
     p = 1 if name in ("sgd", "msgd", "asgd", "mvasgd") else count("workers", workers)
     settings: dict[str, Any] = {"period": period, "momentum": momentum, "moving_rate": moving_rate, "rho": rho}
     settings["schedule"] = "sync" if schedule == "sync" or p > MOST_ROUND_ROBIN else "round-robin"
+    settings["delay"] = delay if name in ("easgd", "eamsgd") else 1
     given = [f"lr = {lr:g}", f"workers = {p}", f"period = {period}"]
+    given += [f"delay = {delay}"] if settings["delay"] > 1 else []
     optional = {"moving_rate": moving_rate, "momentum": momentum, "rho": rho}
     given += [f"{what} = {value:g}" for what, value in optional.items() if value]
     label = f"{method} with {', '.join(given)}"

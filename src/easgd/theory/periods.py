@@ -21,9 +21,10 @@ from numpy.typing import ArrayLike
 from easgd.errors import refuse, unknown
 from easgd.theory.checks import Array, count, numbers, plain
 from easgd.theory.linear import CHUNK_BYTES, run, spectral_radius
-from easgd.theory.rules import METHODS, Forms, Knobs, Rule, rule
+from easgd.theory.rules import METHODS, Elastic, Forms, Knobs, Rule, rule
 
 SCHEDULES = ("round-robin", "sync")
+FOREVER = 1 << 60  # turns: if the map is a contraction, further terms do not change a sum in float64
 
 
 class Cycle:
@@ -41,6 +42,7 @@ class Cycle:
         h: curvature.
         schedule: "round-robin" or "sync".
         clock: number of updates of the averaged variable so far (ADOWNPOUR, ASGD: their map changes with time).
+        delay: k, the steps after which a worker uses the center's answer (EASGD, EAMSGD); 1 is the paper's.
 
     >>> cycle = Cycle("easgd", workers=4, lr=0.1, period=10, moving_rate=0.2)
     >>> cycle.names
@@ -63,6 +65,7 @@ class Cycle:
         h: ArrayLike = 1.0,
         schedule: str = "round-robin",
         clock: int = 0,
+        delay: int = 1,
     ) -> None:
         if method not in METHODS:
             raise unknown("method", method, METHODS)
@@ -76,6 +79,11 @@ class Cycle:
             raise refuse("momentum", momentum, f"{method} has none", "use mdownpour")
         if method == "admm" and (rho is None or delta.any()):
             raise refuse("rho, momentum", (rho, momentum), "ADMM needs rho, and has no momentum", "pass rho alone")
+        k = count("delay", delay)
+        if k > 1 and method not in ("easgd", "eamsgd"):
+            raise refuse("delay", k, f"{method} needs its answer before the gradient", "use easgd or eamsgd")
+        if k > 1 and k >= tau:
+            raise refuse("delay", k, f"must be below the period τ = {tau}", "lower delay, or raise period")
         alpha = numbers("moving_rate", 0.9 / p if moving_rate is None else moving_rate, 0)
         eta, curvature = numbers("lr", lr, 0), numbers("h", h, 0)
         pull = eta * numbers("rho", 0.0 if rho is None else rho, 0)
@@ -84,7 +92,7 @@ class Cycle:
         self.shape = grid[0].shape
         self.lr = np.broadcast_to(eta, self.shape)
         e_, alpha_, delta_, pull_, rate_ = (np.array(axis, float).reshape(-1, 1) for axis in grid)
-        self.knobs = Knobs(e_, alpha_, delta_, pull_, rate_, tau, p, count("clock", clock, 0))
+        self.knobs = Knobs(e_, alpha_, delta_, pull_, rate_, tau, p, count("clock", clock, 0), k)
         self.rule: Rule = rule(method, bool(delta.any()), tau)
         self.method, self.schedule = method, schedule
 
@@ -116,9 +124,27 @@ class Cycle:
 
         In the round-robin schedule it is the same at every tick, in the synchronous one it is taken before an exchange.
         """
-        # If the map is a contraction, further terms than 2⁶⁰ do not change the sum in float64.
-        variance = np.asarray(self._moments(1 << 60, sigma, 0.0)[1])
-        return plain(np.where(np.asarray(self.radius()) < 1, np.nan_to_num(variance), np.inf))
+        return self._where_stable(np.asarray(self._moments(FOREVER, sigma, 0.0)[1]))
+
+    def worker_variance(self, sigma: float = 1.0) -> Any:
+        """Return the stationary variance of a worker's xⁱ, the mean over the τ points of a period; ∞ if unstable.
+
+        With fragments, whose exchanges are spread over the period, it is the mean over the elements at any one time.
+        """
+        k, rule_ = self.knobs, self.rule
+        if not isinstance(rule_, Elastic):
+            raise refuse("method", self.method, "only EASGD and EAMSGD have it", "use center_variance")
+        n, cov = len(rule_.own), self._iterate(FOREVER, sigma)[1]
+        if self.schedule == "sync":  # a worker is the mean of all and its difference from it, which are independent
+            D = _together(rule_, k, 0)[0][:, :n, :n]
+            cov[:, :n, :n] += run(D, self._noise(sigma) * (1 - 1 / k.workers), FOREVER)[1]
+        rows, total = np.eye(cov.shape[-1]), np.zeros(k.e.shape[0])
+        own = dict(zip(rule_.own, rows, strict=False))
+        for x, added in rule_.path(own, {"center": rows[-1]}, k):
+            form = np.broadcast_to(x, (len(total), len(rows)))
+            with np.errstate(invalid="ignore", over="ignore"):
+                total += np.einsum("mi,mij,mj->m", form, cov, form) + self._step_noise(sigma) * added
+        return self._where_stable(total / k.period)
 
     def moments(self, cycles: int, sigma: float = 1.0, start: float = 1.0) -> tuple[Any, Any]:
         """Return mean and variance of the center after `cycles`; workers and center begin at `start`."""
@@ -127,25 +153,36 @@ class Cycle:
         return plain(mean), plain(variance)
 
     def _moments(self, turns: int, sigma: float, start: float) -> tuple[Array, Array]:
-        if self.method in ("adownpour", "asgd"):
-            raise refuse("method", self.method, "its map changes with time", "use double_average_variance")
         k, rule_ = self.knobs, self.rule
-        noise = (self.lr.reshape(-1, 1, 1) * float(numbers("sigma", sigma, 0))) ** 2 * rule_.noise(k)
-        if self.schedule == "sync":
-            M, center = _together(rule_, k, k.workers)
-            acted, names = 0, [*rule_.own, *rule_.shared]
-            noise = noise / k.workers
-        else:
-            M, center = _rotated(rule_, k)
-            acted, names = (k.workers - 1) * len(rule_.own), [*rule_.own * k.workers, *rule_.shared]
-        Q = np.zeros_like(M)
-        Q[:, acted : acted + len(rule_.own), acted : acted + len(rule_.own)] = noise
-        power, cov = run(M, Q, turns)
+        power, cov, center = self._iterate(turns, sigma)
+        names = [*rule_.own * (1 if self.schedule == "sync" else k.workers), *rule_.shared]
         s0 = np.array([start if name in ("x", "term", "center", "z") else 0.0 for name in names])
         with np.errstate(invalid="ignore", over="ignore"):
             mean = np.einsum("mi,mij,j->m", center, power, s0)
             variance = np.einsum("mi,mij,mj->m", center, cov, center)
         return mean.reshape(self.shape), variance.reshape(self.shape)
+
+    def _where_stable(self, variance: Array) -> Any:
+        stable = np.asarray(self.radius()) < 1
+        return plain(np.where(stable, np.nan_to_num(variance.reshape(self.shape)), np.inf))
+
+    def _iterate(self, turns: int, sigma: float) -> tuple[Array, Array, Array]:
+        """Return the map's power, the covariance of the state after as many turns, and the center's linear form."""
+        if self.method in ("adownpour", "asgd"):
+            raise refuse("method", self.method, "its map changes with time", "use double_average_variance")
+        k, n = self.knobs, len(self.rule.own)
+        together = self.schedule == "sync"
+        M, center = _together(self.rule, k, k.workers) if together else _rotated(self.rule, k)
+        acted = 0 if together else (k.workers - 1) * n
+        Q = np.zeros_like(M)
+        Q[:, acted : acted + n, acted : acted + n] = self._noise(sigma) / (k.workers if together else 1)
+        return *run(M, Q, turns), center
+
+    def _noise(self, sigma: float) -> Array:
+        return np.asarray(self._step_noise(sigma)[:, None, None] * self.rule.noise(self.knobs))
+
+    def _step_noise(self, sigma: float) -> Array:
+        return np.asarray((self.lr.reshape(-1) * float(numbers("sigma", sigma, 0))) ** 2)
 
     def _radius(self, k: Knobs) -> Array:
         if self.schedule == "sync":

@@ -13,7 +13,7 @@ exchange overwrites without reading it (the local x of DOWNPOUR) is not part of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,7 @@ class Knobs:
     period: int  # τ
     workers: int  # p
     clock: int  # updates of the averaged variable so far (ADOWNPOUR, ASGD)
+    delay: int = 1  # k: steps after which a worker uses the answer (EASGD, EAMSGD)
 
     def average(self, decay: bool) -> Array | float:
         """Return the weight of the newest value in the time average z: 1/(t + 1), or a."""
@@ -86,7 +87,12 @@ def advance(own: Forms, names: tuple[str, ...], L: Array) -> None:
 
 
 class Elastic(Rule):
-    """EASGD and, with momentum, EAMSGD (algorithms 1 and 2)."""
+    """EASGD and, with momentum, EAMSGD (algorithms 1 and 2), the answer used k steps after it was asked for.
+
+        x̃ ← x̃ + d,   x ← x after k local steps − d,   d = α(x − x̃) when asked
+
+    With k = 1 this is the paper's method: the gradient is taken before the elastic move.
+    """
 
     shared = ("center",)
 
@@ -103,10 +109,23 @@ class Elastic(Rule):
     def _exchange_and_step(self, own: Forms, shared: Forms, k: Knobs) -> Array:
         d = k.alpha * (own["x"] - shared["center"])
         L = local_map(k, self.momentum)
-        advance(own, self.own, L)  # the gradient is taken before the elastic move
+        advance(own, self.own, np.linalg.matrix_power(L, k.delay))
         own["x"] = own["x"] - d
-        advance(own, self.own, np.linalg.matrix_power(L, k.period - 1))
+        advance(own, self.own, np.linalg.matrix_power(L, k.period - k.delay))
         return np.asarray(d)
+
+    def path(self, own: Forms, shared: Forms, k: Knobs) -> Iterator[tuple[Array, Array]]:
+        """Yield, for each of the τ points where a gradient is taken, x and the variance that its noise has added.
+
+        The first point is the one at the exchange; the variance is in units of (ησ)².
+        """
+        d = k.alpha * (own["x"] - shared["center"])
+        L, n = local_map(k, self.momentum), len(self.own)
+        for number in range(k.period):
+            if number == k.delay:
+                own["x"] = own["x"] - d
+            yield own["x"], run(L, np.ones((n, n)), number)[1][:, 0, 0]
+            advance(own, self.own, L)
 
     def noise(self, k: Knobs) -> Array:
         n = len(self.own)
