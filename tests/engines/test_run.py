@@ -17,6 +17,12 @@ from easgd.records import Event, Step
 from launching import DEADLINE, alive, until
 
 
+@pytest.fixture(autouse=True)
+def _no_template(monkeypatch):
+    """These functions need no torch: a process that imports it first would only take time."""
+    monkeypatch.setenv("EASGD_FORK", "0")
+
+
 def test_every_worker_calls_the_function_with_its_arguments(tmp_path, shared):
     result = easgd.run(functions.tell, workers=2, args=(str(tmp_path), "hello"), schedule="sync")
     assert result.exit_codes == [0, 0]

@@ -62,6 +62,8 @@ class Launch:
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
+            # A script without torch gains nothing from a process that imports it first.
+            env={**os.environ, "EASGD_FORK": str(int("import torch" in body))},
         )
 
     def pid(self, rank: int, incarnation: int = 0) -> int:

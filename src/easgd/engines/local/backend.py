@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from easgd.engines.local.reader import SharedMemoryReader
 
 
+FORK = "EASGD_FORK"
+"""Variable that, set to 0, gives every worker an interpreter of its own."""
 READER = "easgd.engines.local.client"
 """Where the final center is read; importing it takes seconds."""
 
@@ -90,6 +92,7 @@ class LocalBackend:
         self.event_log: EventLog | None = EventLog(self.out, self._zero)
         self._living: dict[int, WorkerProcess] = {}
         self._template: Template | None = None
+        self._importing = False
 
     def _zero(self) -> float:
         return origin(self.directory.path) or self.directory.description.origin
@@ -105,9 +108,6 @@ class LocalBackend:
             say(line)
         self._ranks, self._selector = Ranks(self.directory.path), selectors.DefaultSelector()
         self._lifeline, self._deaths = Lifeline(), DeathMarker(self.directory.path)
-        if not self.joined:
-            # The final center is read with torch: import it while the workers do the same, not at the end.
-            threading.Thread(target=import_module, args=(READER,), name="easgd-import", daemon=True).start()
 
     def start(self, rank: int | None) -> tuple[int, int]:
         rank = self._ranks.take() if rank is None else rank
@@ -123,8 +123,8 @@ class LocalBackend:
         return rank, incarnation
 
     def _template_for(self, environment: dict[str, str]) -> Template | None:
-        """The process that workers are forked from, where the system allows it; it starts with the first of them."""
-        if self._template is None and sys.platform == "linux":
+        """The process that workers are forked from, where system and user allow it; it starts with the first."""
+        if self._template is None and sys.platform == "linux" and os.environ.get(FORK) != "0":
             self._template = Template(environment, self._lifeline.read, self.inherit)
         return self._template
 
@@ -132,7 +132,14 @@ class LocalBackend:
         for key, _ in self._selector.select(seconds):
             if not key.data.pump():  # readable, and nothing there: its end
                 self._selector.unregister(key.fileobj)
+        self._import_reader()
         return [self._collect(worker) for worker in list(self._living.values()) if worker.ended]
+
+    def _import_reader(self) -> None:
+        """Import what reads the final center while the workers train, not when they have ended."""
+        if not (self.joined or self._importing) and Control.exists(self.directory.path):
+            self._importing = True
+            threading.Thread(target=import_module, args=(READER,), name="easgd-import", daemon=True).start()
 
     def _collect(self, worker: WorkerProcess) -> Ended:
         del self._living[worker.rank]
