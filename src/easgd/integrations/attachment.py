@@ -51,6 +51,7 @@ class Attachment:
         if restored is not None:
             set_train_modes(optimizer, [False] * len(optimizer.param_groups))
         self.worker = attach(model, optimizer, self.method, **self.settings)
+        self.worker.orders_batches = False  # frameworks have samplers of their own, see `integrations.samplers`
         # A compiled module prefixes its names; the center's state dict has the plain ones.
         self.model: nn.Module = getattr(model, "_orig_mod", model)
         self.observables = Observables(self.worker)

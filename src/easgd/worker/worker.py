@@ -57,6 +57,7 @@ class Worker:
         self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
         self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
+        self.orders_batches = self.rank_asked = False
         self._begun = self._eager = self._skipped = self._closed = False
         self.client = self._connect(saved)
         if not context.alone:
@@ -106,6 +107,7 @@ class Worker:
     @property
     def rank(self) -> int:
         """This worker's number, from 0."""
+        self.rank_asked = True
         return self.context.rank
 
     @property
@@ -255,7 +257,7 @@ class Worker:
     def _keep_weights(self) -> str:
         if self.context.out is None:
             return "there is no folder to keep its weights in"
-        path = self.context.out / f"weights-{self.rank}.safetensors"
+        path = self.context.out / f"weights-{self.context.rank}.safetensors"
         try:
             checkpoint.save(path, {"clock": self.clock, "model": dict(self.model.state_dict())})
         except OSError as problem:
