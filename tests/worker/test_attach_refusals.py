@@ -75,12 +75,13 @@ def test_the_policy_raise(run_folder, overlap, monkeypatch):
         train(model, optimizer, 1)
 
 
-def test_a_worker_that_does_not_fit_is_refused_with_the_difference(run_folder):
+def test_a_worker_that_does_not_fit_is_refused_with_the_difference(run_folder, monkeypatch):
     def attach(model, method=None):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         return easgd.attach(model, optimizer, method or easgd.EASGD(period=2), name="one")
 
     attach(net()).close()  # the center stays in the run
+    monkeypatch.setenv("EASGD_RANK", "1")
     wide = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
     with pytest.raises(easgd.SettingError, match=r"0.weight has shape \(9, 6\) here, \(8, 6\) in the run"):
         attach(wide)

@@ -12,6 +12,7 @@ from torch import nn
 
 import easgd
 from attaching import net, train
+from easgd.engines.local.control import ended, mark_dead
 from easgd.worker import seeding
 
 SAME_SEED = """
@@ -122,7 +123,40 @@ def test_a_model_is_attached_once(run_folder):
     with pytest.raises(easgd.SettingError, match="name = a/b"):
         easgd.attach(net(), torch.optim.SGD(net().parameters(), lr=0.1), easgd.EASGD(), name="a/b")
     worker.close()
-    easgd.attach(model, optimizer, easgd.EASGD()).close()
+
+
+def test_who_attaches_again_begins_at_another_center(run_folder):
+    """Two trainings in one script: the second starts from its own model, and all workers meet there anew."""
+    for name in ("center", "center-2"):
+        model = nn.Linear(2, 1)
+        start = model.weight.detach().clone()
+        worker = easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), easgd.EASGD())
+        assert worker.context.center == name
+        assert torch.equal(worker.center()["weight"], start)
+        assert worker.client.control.joined() == [0]
+        worker.close()
+        mark_dead(run_folder, 1, 0)  # another worker, which need not be waited for at either
+        assert ended(run_folder) == {1}
+    model = nn.Linear(2, 1)
+    with pytest.raises(easgd.SettingError, match="name = center-2: this process has been at that center"):
+        easgd.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), easgd.EASGD(), name="center-2")
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_distance_is_recorded_and_heard(sync, run_folder):
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5, sync=sync), overlap=False)
+    heard = []
+    worker.recorder.listen(heard.append)
+    expected = []
+    for _ in range(3):
+        expected.append(float((model.weight - worker.center()["weight"]).norm()))
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    worker.close()
+    assert [step.distance for step in heard] == pytest.approx(expected, abs=1e-6)
+    assert expected[-1] > 0
 
 
 def frozen_net():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from easgd.errors import refuse
@@ -15,6 +15,9 @@ from easgd.integrations.observables import Observables
 from easgd.methods import Method
 from easgd.worker.attach import attach
 from easgd.worker.context import RunContext
+from easgd.worker.held_center import HeldCenter, copied
+from easgd.worker.schedule_free import set_train_modes, train_modes
+from easgd.worker.tensors import unwrapped
 from easgd.worker.worker import Worker
 
 
@@ -32,7 +35,7 @@ class Attachment:
         self.context = RunContext.from_environment()
         self.worker: Worker | None = None
         self.training = False
-        self._own: dict[str, Tensor] | None = None
+        self._held: HeldCenter | None = None
         self._center: dict[str, Tensor] | None = None
 
     def folder(self, root: str | Path) -> str:
@@ -41,13 +44,23 @@ class Attachment:
 
     def attach(self, model: nn.Module, optimizer: Any, state: dict[str, Any] | None = None) -> Worker:
         """Join the run; `state` is what `state` gave when a checkpoint was saved."""
+        optimizer = unwrapped(optimizer)
+        # A model that was restored holds the center's x. Joining moves it with all that a schedule-free optimizer has
+        # beside it, which is put back with the worker's own weights.
+        restored = copy.deepcopy(optimizer.state_dict()) if state is not None and train_modes(optimizer) else None
+        if restored is not None:
+            set_train_modes(optimizer, [False] * len(optimizer.param_groups))
         self.worker = attach(model, optimizer, self.method, **self.settings)
+        self.worker.orders_batches = False  # frameworks have samplers of their own, see `integrations.samplers`
         # A compiled module prefixes its names; the center's state dict has the plain ones.
         self.model: nn.Module = getattr(model, "_orig_mod", model)
         self.observables = Observables(self.worker)
         self.training = True
         if state is not None:
             self.model.load_state_dict(state["weights"])
+            if restored is not None:
+                optimizer.load_state_dict(restored)
+                set_train_modes(optimizer, state.get("modes", []))
             self.worker.load_state_dict(state["worker"])
         return self.worker
 
@@ -60,8 +73,9 @@ class Attachment:
     def state(self) -> dict[str, Any]:
         """Return the worker's own weights and its place in the method; the framework saves the optimizer."""
         assert self.worker is not None
-        weights = _copy(self.model) if self._own is None else self._own
-        return {"weights": weights, "worker": self.worker.state_dict()}
+        held, optimizer = self._held, self.worker.replica.optimizer
+        weights, modes = (copied(self.model), train_modes(optimizer)) if held is None else (held.own, held.modes)
+        return {"weights": weights, "modes": modes, "worker": self.worker.state_dict()}
 
     # the center's weights --------------------------------------------------------------------------------------
 
@@ -72,25 +86,21 @@ class Attachment:
             self._center = self.worker.center()
         return self._center
 
-    @torch.no_grad()
     def swap_in(self) -> None:
         """Put the worker's own weights aside and load the center's; nothing if that was done already."""
-        if self.training and self._own is None:
-            center = self.center()
-            self._own = _copy(self.model)
-            self.model.load_state_dict(center)
+        if self.training and self.worker is not None and self._held is None:
+            self._held = HeldCenter(self.model, self.worker.replica.optimizer, self.center())
 
-    @torch.no_grad()
     def swap_out(self) -> None:
         """Load the worker's own weights again, bit for bit."""
-        if self._own is not None:
-            own, self._own = self._own, None
-            self.model.load_state_dict(own)
+        if self._held is not None:
+            held, self._held = self._held, None
+            held.release()
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the center's weights inside a `with` block; nested blocks swap once."""
-        outer = self._own is None
+        outer = self._held is None
         self.swap_in()
         try:
             yield
@@ -104,12 +114,8 @@ class Attachment:
             return
         if load_center:
             self.swap_in()
-            self._own = None
+            self._held = None
         else:
             self.swap_out()
         self.training = False
         self.worker.close()
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}

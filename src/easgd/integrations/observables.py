@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from easgd.records import Record, Step
+from easgd.records import Step
 from easgd.worker.worker import Worker
 
 
@@ -13,18 +13,7 @@ class Observables:
         self.worker = worker
         self._sums = dict.fromkeys(("waiting", "communication", "bytes"), 0.0)
         self._last: dict[str, float] = {}
-        self._listen()
-
-    def _listen(self) -> None:
-        recorder = self.worker.recorder
-        write = recorder.write
-
-        def write_and_add(record: Record) -> None:
-            if isinstance(record, Step):
-                self.add(record)
-            write(record)
-
-        recorder.write = write_and_add  # type: ignore[method-assign]
+        worker.recorder.listen(self.add)
 
     def add(self, step: Step) -> None:
         """Count one step."""

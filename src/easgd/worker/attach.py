@@ -16,6 +16,7 @@ from easgd.errors import refuse, unknown
 from easgd.machine import follow_thread_setting
 from easgd.methods import Method
 from easgd.worker import seeding
+from easgd.worker.batch_order import watch_loaders
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Overlap, Policy
 from easgd.worker.open_workers import at_center, center_name
@@ -64,8 +65,9 @@ def attach(
             before `CenterLostError`; the worker's weights are then in the run's folder.
         name: of the center. A script that trains several models (a GAN) attaches each with its optimizer and has one
             center for each; without names they are told apart by the order in which they are attached.
-        reseed: whether the global generators of torch, numpy and `random` go on differently on every worker, so that
-            a script that knows nothing of ranks draws other batches on each.
+        reseed: whether the generators of torch, numpy and `random`, the global ones and the script's own, go on
+            differently on every worker, and a `DataLoader` that does not shuffle begins at another place: so that a
+            script that knows nothing of ranks draws other batches on each.
         include_frozen: whether parameters that are frozen now are tied to the center too. Needed where a script
             unfreezes them later; else their bytes are saved.
 
@@ -100,6 +102,7 @@ def attach(
     )  # fmt: skip
     if reseed and not context.alone:
         seeding.reseed(context.rank, context.incarnation)
+        watch_loaders(worker)
     return worker
 
 

@@ -17,20 +17,39 @@ if TYPE_CHECKING:
     from easgd.worker.worker import Worker
 
 OPEN_WORKERS: set[Worker] = set()
+_USED: set[tuple[str | None, int, int, str]] = set()
+"""The centers that this process has been attached to, with the run, the rank and the incarnation."""
 
 
 def center_name(model: nn.Module, optimizer: torch.optim.Optimizer, context: RunContext, name: str | None) -> str:
-    """Return the name of the center that a model of this process gets: as asked for, or by the order of `attach`."""
+    """Return the name of the center that a model of this process gets: as asked for, or by the order of `attach`.
+
+    A center is used once: who attaches again after `close` begins another training, at a center where the workers wait
+    for each other, instead of meeting those that are still busy with the first.
+    """
     here = [worker for worker in OPEN_WORKERS if worker.context.run == context.run]
     if any(worker.model is model or worker.replica.optimizer is optimizer for worker in here):
         raise SettingError("this model or its optimizer is attached already; close() that worker first")
-    taken = {worker.context.center for worker in here}
+    me = _place(context)
+    taken = {used for *place, used in _USED if tuple(place) == me}
     if name is None:
         names = (context.center if k == 1 else f"{context.center}-{k}" for k in itertools.count(1))
-        return next(free for free in names if free not in taken)
-    if not re.fullmatch(r"[\w.-]{1,64}", name) or name in taken:
-        raise refuse("name", name, "it is up to 64 letters, digits, . _ - and no other's", 'write name="generator"')
+        name = next(free for free in names if free not in taken)
+    elif not re.fullmatch(r"[\w.-]{1,64}", name):
+        raise refuse("name", name, "it is up to 64 letters, digits, . _ -", 'write name="generator"')
+    elif name in taken:
+        raise refuse("name", name, "this process has been at that center before", "give another, or none")
     return name
+
+
+def enter(worker: Worker) -> None:
+    """Note a worker that has joined its run."""
+    OPEN_WORKERS.add(worker)
+    _USED.add((*_place(worker.context), worker.context.center))
+
+
+def _place(context: RunContext) -> tuple[str | None, int, int]:
+    return context.run, context.rank, context.incarnation
 
 
 def at_center(context: RunContext, name: str) -> RunContext:
@@ -45,3 +64,4 @@ def close_all() -> None:
     """Close every worker of this process that is in a run: a process that lives on does so after a script has ended."""
     for worker in list(OPEN_WORKERS):
         worker.close()
+    _USED.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,6 +29,7 @@ class Recorder:
         self.data = self.communication = self.waiting = 0.0
         self.loss: float | None = None
         self.scalars: dict[str, float] = {}
+        self._listeners: list[Callable[[Step], None]] = []
         self._file: TextIO | None = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -47,12 +48,13 @@ class Recorder:
     def step(self, clock: int, staleness: int | None, distance: float | None, sent: int) -> None:
         now = time.perf_counter()
         lost = self.data + self.communication + self.waiting
-        self.write(
-            Step(
-                self.rank, clock, now - self.start, max(0.0, now - self.step_began - lost), self.data,
-                self.communication, self.waiting, staleness, distance, sent, self.loss, self.scalars or None,
-            )
+        record = Step(
+            self.rank, clock, now - self.start, max(0.0, now - self.step_began - lost), self.data,
+            self.communication, self.waiting, staleness, distance, sent, self.loss, self.scalars or None,
         )  # fmt: skip
+        self.write(record)
+        for listener in self._listeners:
+            listener(record)
         self.step_began = now
         self.data = self.communication = self.waiting = 0.0
         self.loss, self.scalars = None, {}
@@ -62,6 +64,10 @@ class Recorder:
         numbers = {name: float(value) for name, value in scalars.items()}
         self.loss = numbers.pop("loss", self.loss)
         self.scalars = {**self.scalars, **numbers}
+
+    def listen(self, listener: Callable[[Step], None]) -> None:
+        """Call `listener` with the record of every step from now on, whether or not there is a file."""
+        self._listeners.append(listener)
 
     def event(self, kind: str, detail: str = "") -> None:
         """Record something that is not a step: a death, a join, a refused exchange."""

@@ -12,6 +12,9 @@ from easgd.methods import Method
 from easgd.methods.momentum import LocalMomentum
 
 
+SCHEDULE_FREE = "give one with an average of its own, as schedulefree.AdamWScheduleFree or SGDScheduleFree"
+
+
 def exchanged(
     model: nn.Module, optimizer: torch.optim.Optimizer, *, averaged_buffers: bool, include_frozen: bool = False
 ) -> dict[str, Tensor]:
@@ -72,6 +75,8 @@ def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return the optimizer that takes the step: accelerate and Lightning hand out wrappers that have no hooks."""
     while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
+    if hasattr(optimizer, "base") and callable(getattr(optimizer, "train", None)):
+        raise refuse("optimizer", type(optimizer).__name__, "its average cannot be followed", SCHEDULE_FREE)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise refuse("optimizer", type(optimizer).__name__, "it is no torch.optim.Optimizer", "give the one that steps")
     return optimizer

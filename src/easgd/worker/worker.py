@@ -12,8 +12,8 @@ Alone, with no launcher, nothing is exchanged and the script trains as it did be
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import torch
@@ -25,16 +25,16 @@ from easgd.center.layout import Layout
 from easgd.center.memory import MemoryClient
 from easgd.center.transports import connect
 from easgd.errors import SettingError, UnreachableError
-from easgd.flat import Replica
 from easgd.methods import Method
-from easgd.worker import stability
+from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
+from easgd.worker.held_center import HeldCenter, copied
 from easgd.worker.hooks import install_hooks
-from easgd.worker.open_workers import OPEN_WORKERS
 from easgd.worker.recorder import Recorder, TimedLoader
+from easgd.worker.schedule_free import ScheduleFreeReplica, is_schedule_free, replica_of
 from easgd.worker.state import WorkerState
-from easgd.worker.tensors import exchanged, full_state, remainder
+from easgd.worker.tensors import SCHEDULE_FREE, exchanged, full_state, remainder
 
 GATHER_SECONDS = 60.0
 Buffers = Literal["average", "local", "recalibrate"]
@@ -54,14 +54,15 @@ class Worker:
         self.seed, self.curvature = seed, curvature
         self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen)
-        self.replica = Replica(list(self.tensors.values()), optimizer)
+        self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
         self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
+        self.orders_batches = self.rank_asked = False
         self._begun = self._eager = self._skipped = self._closed = False
         self.client = self._connect(saved)
         if not context.alone:
             self._enter()
-            OPEN_WORKERS.add(self)
+            open_workers.enter(self)
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
@@ -106,6 +107,7 @@ class Worker:
     @property
     def rank(self) -> int:
         """This worker's number, from 0."""
+        self.rank_asked = True
         return self.context.rank
 
     @property
@@ -148,16 +150,27 @@ class Worker:
         """
         if self.client is not None:
             values = self.client.state_dict()
-        elif self.method.sequential:
-            values = Layout.of(self.tensors).split(self.state.local())  # the paper's x, not the look-ahead point
+        elif self.method.sequential or isinstance(self.replica, ScheduleFreeReplica):
+            values = Layout.of(self.tensors).split(self.state.local())  # x, not the point that the optimizer looks ahead to
         else:
-            return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            return copied(self.model)
         state = full_state(self.model, self.tensors, values)
         if self.buffers == "recalibrate" and not self.context.alone:
             from easgd.worker.recalibrate import recalibrated
 
             state = recalibrated(self.model, state, batches)
         return state
+
+    @contextmanager
+    def at_center(self) -> Iterator[None]:
+        """Let the model hold the center's weights inside a `with` block, for an evaluation; then its own again."""
+        # A compiled module prefixes its names; the center's state dict has the plain ones.
+        model = getattr(self.model, "_orig_mod", self.model)
+        held = HeldCenter(model, self.replica.optimizer, self.center())
+        try:
+            yield
+        finally:
+            held.release()
 
     # the loop --------------------------------------------------------------------------------------------------
 
@@ -197,6 +210,8 @@ class Worker:
                 f"the optimizer has {now} parameters, {self._optimized} when attached; "
                 "call easgd.attach after add_param_group"
             )
+        if is_schedule_free(self.replica.optimizer) and not isinstance(self.replica, ScheduleFreeReplica):
+            raise SettingError(f"the optimizer has become schedule-free; {SCHEDULE_FREE}")
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad and id(parameter) not in self._tied:
                 raise SettingError(
@@ -242,7 +257,7 @@ class Worker:
     def _keep_weights(self) -> str:
         if self.context.out is None:
             return "there is no folder to keep its weights in"
-        path = self.context.out / f"weights-{self.rank}.safetensors"
+        path = self.context.out / f"weights-{self.context.rank}.safetensors"
         try:
             checkpoint.save(path, {"clock": self.clock, "model": dict(self.model.state_dict())})
         except OSError as problem:
@@ -254,7 +269,7 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        OPEN_WORKERS.discard(self)
+        open_workers.OPEN_WORKERS.discard(self)
         for hook in self._hooks:
             hook.remove()
         self.exchange.close()

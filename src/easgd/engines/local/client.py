@@ -20,7 +20,7 @@ from easgd import checkpoint
 from easgd.center.client import JoinRequest, Move
 from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.state import CenterState, accepts
-from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control
+from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control, ended
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
@@ -103,7 +103,9 @@ class SharedMemoryClient:
         The first to come would otherwise train alone for as long as the others take to start.
         """
         end = time.monotonic() + seconds
-        while (missing := self.control.absent(self.launched)) and time.monotonic() < end:
+        # Who died before a further center was there is known at the run's others.
+        dead = ended(self.folder.parent.parent) if self.folder.parent.name == CENTERS else set()
+        while (missing := set(self.control.absent(self.launched)) - dead) and time.monotonic() < end:
             time.sleep(10 * POLL)
         return len(missing)
 
@@ -245,7 +247,8 @@ class SharedMemoryClient:
         refused = vector is not None and not accepts(vector, scale)
         d = self.rounds.propose(None if refused else vector, scale)
         self.wait_seconds += self.rounds.exchange(d, deadline)
-        self.update_sqnorm = None
+        elastic = self.method.answers_with == "difference"
+        self.update_sqnorm = float(torch.dot(d, d)) if elastic and d is not None else None
         return None if refused else self.rounds.answer(d)
 
 

@@ -78,9 +78,9 @@ class Control:
     def mark_dead(self, rank: int, incarnation: int) -> None:
         """Mark a worker dead, if that incarnation is still in the run."""
         with self.changing():
-            # A worker that died before it joined is dead too: nobody need wait for it.
-            known = self.words[STATES + rank] in (ABSENT, JOINED)
-            if known and self.words[INCARNATIONS + rank] == incarnation:
+            # A worker that died before it joined is dead too, and one that ended after it left: nobody need wait for
+            # them, at this center or at a later one.
+            if self.words[INCARNATIONS + rank] == incarnation:
                 self.words[STATES + rank] = DEAD
                 self._count()
 
@@ -102,6 +102,10 @@ class Control:
         """The launched ranks that have not come yet."""
         return [rank for rank, state in enumerate(self.words[STATES : STATES + launched]) if state == ABSENT]
 
+    def dead(self) -> set[int]:
+        """The ranks whose process has ended."""
+        return {rank for rank, state in enumerate(self.words[STATES : STATES + RANKS]) if state == DEAD}
+
     def all_arrived(self) -> bool:
         """Whether every worker in the run has reached the meeting of the current round."""
         current = self.words[ROUND] + 1
@@ -120,6 +124,16 @@ def origin(folder: str | os.PathLike[str]) -> float | None:
 
 def mark_dead(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
     """Mark a worker of the run in `folder` dead at all its centers: a launcher calls it when it sees a death."""
-    for center in (Path(folder), *Path(folder, CENTERS).glob("*")):
+    for control in _controls(Path(folder)):
+        control.mark_dead(rank, incarnation)
+
+
+def ended(run: Path) -> set[int]:
+    """The ranks that are known to be dead at any center of a run."""
+    return {rank for control in _controls(run) for rank in control.dead()}
+
+
+def _controls(run: Path) -> Iterator[Control]:
+    for center in (run, *Path(run, CENTERS).glob("*")):
         if Control.exists(center):
-            Control(center).mark_dead(rank, incarnation)
+            yield Control(center)

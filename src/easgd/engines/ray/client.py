@@ -193,7 +193,7 @@ class RayCenterClient:
             return None
         for k, (reply, size) in enumerate(replies):
             self._unpack(k, reply, into[k][:size], cuts[k])
-        elastic = pending.kind == Kind.EXCHANGE and self.method.answers_with == "difference"
+        elastic = pending.kind in (Kind.EXCHANGE, Kind.TOGETHER) and self.method.answers_with == "difference"
         self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies) if elastic else None
         lost = any(reply.status == Status.LOST for reply, _ in replies)
         if lost and self.method.answers_with == "center":

@@ -175,6 +175,10 @@ class Coordinator:
         assert self.run is not None
         new = center not in self.memberships
         membership = self.memberships.setdefault(center, Membership(len(self.shards)))
+        if new:
+            for known in list(self.memberships.values()):
+                for dead, last in [*known.dead.items()]:
+                    membership.mark_dead(dead, last)  # nobody need wait for it here either
         upload = membership.open(rank, incarnation, header)
         self._save_members(center)
         if new:
