@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from launching import Launch
+from launching import Launch, alive, until
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -80,3 +80,17 @@ def cluster() -> Iterator[object]:
     mine = connect(None)
     yield mine
     mine.close()
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[object]:
+    """Two machines with a link between them (`easgd.bench.link`); `lab.nodes` starts a Ray node on each."""
+    from easgd.bench.link.laboratory import Laboratory
+    from easgd.bench.link.network import missing
+
+    if (lack := missing()) is not None:
+        pytest.skip(lack)
+    with Laboratory() as mine:
+        yield mine
+        pids = [pid for machine in (0, 1) for pid in mine.pids(machine)]
+    until(lambda: not any(map(alive, pids)), "the laboratory's processes have ended", 20)

@@ -25,6 +25,7 @@ BENCHES = {
     "loader": "easgd.bench.loader",
     "wire": "easgd.bench.wire",
     "train": "easgd.bench.train",
+    "link": "easgd.bench.link.speeds",
 }
 
 

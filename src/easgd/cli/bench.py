@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from easgd.bench import BENCHES, Row
+from easgd.cli import bench_link
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
 from easgd.settings import option
@@ -24,7 +25,7 @@ class BenchOptions:
 
 COMMAND = Command(
     "bench", BenchOptions, "Measure this machine. Every figure is a ratio to a reference taken in the same run.",
-    ["bench simulator"], f"names: {', '.join(BENCHES)}",
+    ["bench simulator"], f"names: {', '.join(BENCHES)}; `easgd bench link --help` explains its own options",
 )  # fmt: skip
 
 
@@ -41,8 +42,21 @@ def table(rows: list[Row], title: str) -> None:
     Console().print(out)
 
 
+def show(rows: list[Row], name: str, for_programs: bool) -> None:
+    """Print rows for people or for programs."""
+    if for_programs:
+        print(json.dumps([row.as_dict() for row in rows]))
+    else:
+        table(rows, f"easgd bench {name}")
+
+
 def main(argv: list[str]) -> int:
     """Parse the name and the options, run, print."""
+    if argv[:1] == ["link"]:
+        rows = bench_link.main(argv[1:])
+        if rows is not None:
+            show(rows, "link", "--json" in argv)
+        return 0
     options = COMMAND.parse(argv)
     if len(options.names) != 1:
         raise SettingError(f"{len(options.names)} benchmarks given: name one of {', '.join(BENCHES)}")
@@ -53,9 +67,5 @@ def main(argv: list[str]) -> int:
         if name != "overhead":
             raise SettingError(f"--engine = {options.engine}: only `easgd bench overhead` takes it; leave it out")
         settings["engine"] = options.engine
-    rows = importlib.import_module(BENCHES[name]).rows(**settings)
-    if options.json:
-        print(json.dumps([row.as_dict() for row in rows]))
-    else:
-        table(rows, f"easgd bench {name}")
+    show(importlib.import_module(BENCHES[name]).rows(**settings), name, options.json)
     return 0

@@ -1,0 +1,85 @@
+"""Who takes part in the race: PyTorch's own ways to train on two machines, a process alone, and our methods.
+
+A case of ours is written as on a command line, `easgd/period=50/compression=int8`: a method of the registry, settings
+of its constructor, and `compression` of its messages. A method that this version does not have takes no part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from easgd.errors import SettingError, unknown
+from easgd.methods import Method, registry
+from easgd.settings import assignment, literal
+
+ALONE = "alone"
+RIVALS = {
+    "ddp": "DDP",
+    "ddp-fp16": "DDP, fp16 hook",
+    "ddp-powersgd": "DDP, PowerSGD hook",
+    "post-local": "post-local SGD, τ = 10",
+}
+"""On a process group: synchronous, so that every link gives them the same numbers."""
+OURS = (
+    "easgd/period=10",
+    "easgd/period=50/compression=int8",
+    "eamsgd/period=10",
+    "eamsgd/period=50/compression=int8",
+    "easgd/period=auto",
+    "localsgd/period=50/compression=int8",
+    "diloco/period=50/compression=int8",
+    "asyncdiloco/period=50/compression=int8",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One contestant; `method` is None for those that are not ours."""
+
+    name: str
+    title: str
+    method: Method | None = None
+    compression: str | None = None
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of the local SGD: 0 for EASGD, whose local step has none in the paper."""
+        if self.method is None:
+            return 0.9
+        key = type(self.method).key
+        return 0.0 if key == "easgd" else 0.9
+
+    def fits(self, sgd: bool) -> bool:
+        """Whether the case is another one than its fellows when the local optimizer is not SGD."""
+        return sgd or self.method is None or type(self.method).key != "eamsgd"
+
+
+def case(name: str) -> Case:
+    """Return the case with a name."""
+    if name == ALONE:
+        return Case(name, "one process alone")
+    if name in RIVALS:
+        return Case(name, RIVALS[name])
+    key, *words = name.split("/")
+    if key not in registry.names():
+        raise unknown("case", key, [ALONE, *RIVALS, *registry.names()])
+    settings: dict[str, Any] = {k: literal(v) for k, v in map(assignment, words)}
+    compression = settings.pop("compression", None)
+    method = registry.get(key)
+    if key == "eamsgd":
+        settings.setdefault("momentum", 0.9)
+    shown = [f"{'τ' if k == 'period' else k} = {v}" for k, v in settings.items() if k != "momentum"]
+    title = ", ".join([method.name, *shown, *filter(None, [compression])])
+    return Case(name, title, method(**settings), compression)
+
+
+def all_cases() -> list[Case]:
+    """Return every case that this version can run, the rivals first."""
+    found = [case(name) for name in (ALONE, *RIVALS)]
+    for name in OURS:
+        try:
+            found.append(case(name))
+        except (SettingError, TypeError):  # a method or a setting of another version
+            continue
+    return found

@@ -1,0 +1,158 @@
+"""The race's records as times to a target: a table in Markdown, a figure, and who was first on each link."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from easgd.bench import Row
+from easgd.bench.link.cases import Case
+from easgd.bench.link.contestant import Spec
+from easgd.bench.link.jobs import JOBS
+from easgd.report.figure import Axis, FigureSpec, LineSeries, Panel, PanelRow
+from easgd.report.render_matplotlib import write_figure
+from easgd.report.style import look_at
+
+Records = Mapping[Spec, dict[str, Any]]
+COMPOSED = "~"
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds to a target; infinite if it was not reached within `within` seconds."""
+
+    seconds: float
+    composed: bool = False
+    """Whether it is the steps of one run with the step times of another."""
+    within: float = math.nan
+
+    def __str__(self) -> str:
+        if math.isfinite(self.seconds):
+            return f"{COMPOSED if self.composed else ''}{self.seconds:.3g}"
+        return "–" if math.isnan(self.within) else f"> {self.within:.0f}"
+
+
+def crossing(points: Sequence[Sequence[float]], target: float) -> tuple[float, float] | None:
+    """Return the seconds and steps at which a measure first falls to the target, between two points by a line."""
+    before: Sequence[float] | None = None
+    for point in points:
+        if point[2] <= target:
+            if before is None or before[2] == point[2]:
+                return point[0], point[1]
+            share = (before[2] - target) / (before[2] - point[2])
+            return before[0] + share * (point[0] - before[0]), before[1] + share * (point[1] - before[1])
+        before = point
+    return None
+
+
+def seconds_of(times: Sequence[float], steps: float) -> float:
+    """Return how long this many steps take: the first as they were measured, the rest as the later half's median."""
+    known = min(len(times), math.floor(steps))
+    return sum(times[:known]) + (steps - known) * statistics.median(times[len(times) // 2 :])
+
+
+def time_to(records: Records, job: str, name: str, mbit: float | None, target: float) -> Time:
+    """Return the time of a case on a link."""
+    mine = {spec: record for spec, record in records.items() if (spec.job, spec.case) == (job, name)}
+    whole = {spec.mbit: record for spec, record in mine.items() if spec.measured}
+    short = {spec.mbit: record for spec, record in mine.items() if not spec.measured}
+    if name == "alone" or (mbit in whole):
+        record = whole.get(mbit, whole.get(None))
+        if record is None:
+            return Time(math.inf)
+        found = crossing(record["points"], target)
+        return Time(math.inf, within=record["seconds"]) if found is None else Time(found[0])
+    if mbit in short and None in whole and (found := crossing(whole[None]["points"], target)) is not None:
+        return Time(seconds_of(short[mbit]["times"], found[1]), composed=True)
+    return Time(math.inf)
+
+
+def table(records: Records, job: str, target: float, cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
+    """Return one table: a row for each case, a column for each link, the first of each link in bold."""
+    rows = {one: [time_to(records, job, one.name, mbit, target) for mbit in speeds] for one in cases}
+    best = [min((times[k].seconds for times in rows.values()), default=math.inf) for k in range(len(speeds))]
+    lines = [f"| seconds to {_target(job, target)} | {' | '.join(map(link_name, speeds))} |"]
+    lines.append("|---|" + "---|" * len(speeds))
+    for one, times in rows.items():
+        shown = [
+            f"**{t}**" if math.isfinite(t.seconds) and t.seconds == b else str(t)
+            for t, b in zip(times, best, strict=True)
+        ]
+        lines.append(f"| {one.title} | {' | '.join(shown)} |")
+    lines.append(f"| *DDP over the best of ours* | {' | '.join(_ratios(rows, len(speeds)))} |")
+    return "\n".join(lines)
+
+
+def _ratios(rows: Mapping[Case, Sequence[Time]], links: int) -> list[str]:
+    found = []
+    for k in range(links):
+        ddp = next((times[k].seconds for one, times in rows.items() if one.name == "ddp"), math.inf)
+        ours = min((times[k].seconds for one, times in rows.items() if one.method is not None), default=math.inf)
+        found.append(f"{ddp / ours:.3g}" if math.isfinite(ddp) and math.isfinite(ours) else "–")
+    return found
+
+
+def rows(records: Records, cases: Sequence[Case], speeds: Sequence[float | None]) -> list[Row]:
+    """Return every time to a target that was reached, relative to DDP on the same link."""
+    found = []
+    for job in sorted({spec.job for spec in records}):
+        for target, mbit in itertools.product(JOBS[job].targets, speeds):
+            ddp = time_to(records, job, "ddp", mbit, target).seconds
+            for one in cases:
+                mine = time_to(records, job, one.name, mbit, target).seconds
+                if math.isfinite(mine):
+                    name = f"{job} to {target:g}, {link_name(mbit)}, {one.title}"
+                    found.append(Row(name, mine, "s", ddp, mine / ddp))
+    return found
+
+
+def figure(records: Records, cases: Sequence[Case], speeds: Sequence[float | None]) -> FigureSpec:
+    """Return time to target against bandwidth, a panel for each job and target."""
+    x = Axis("link [Mbit/s]", names=["bare" if mbit is None else f"{mbit:g}" for mbit in speeds])
+    panels = []
+    for job in sorted({spec.job for spec in records}):
+        for target in JOBS[job].targets:
+            series = []
+            for place, one in enumerate(cases):
+                times = [time_to(records, job, one.name, mbit, target).seconds for mbit in speeds]
+                kept = [k for k, seconds in enumerate(times) if math.isfinite(seconds)]
+                if kept:
+                    series.append(LineSeries(kept, [times[k] for k in kept], one.title, look_at(place)))
+            name = f"{job} {target:g}"
+            y = Axis(f"seconds to {_target(job, target)}", "log")
+            panels.append(Panel(name, x, y, series, title=JOBS[job].title))
+    return FigureSpec([PanelRow(panels, legend_columns=3)], size=(max(4.0, 3.2 * len(panels)), 4.2))
+
+
+def write(records: Records, cases: Sequence[Case], speeds: Sequence[float | None], out: Path) -> str:
+    """Write `race.md` and the figure `race`; return the text."""
+    parts = []
+    for job in JOBS:
+        if any(spec.job == job for spec in records):
+            fitting = [one for one in cases if one.fits(JOBS[job].momentum)]
+            parts.append(f"### {JOBS[job].title}")
+            parts += [table(records, job, target, fitting, speeds) for target in JOBS[job].targets]
+    loads = [record["load"] for record in records.values()]
+    parts.append(
+        f"`{COMPOSED}`: the steps of the run on the bare link with this link's step times. `>`: not within the run. "
+        f"Load of the machine when runs ended: {statistics.median(loads):.1f} (median), {max(loads):.1f} (most)."
+    )
+    text = "\n\n".join(parts) + "\n"
+    (out / "race.md").write_text(text)
+    write_figure(figure(records, cases, speeds), out / "race")
+    return text
+
+
+def link_name(mbit: float | None) -> str:
+    """Return how a link is called in tables."""
+    return "bare link" if mbit is None else f"{mbit:g} Mbit/s"
+
+
+def _target(job: str, target: float) -> str:
+    measures = JOBS[job].measures
+    return f"{100 * target:g} % {measures}" if "error" in measures else f"{measures} {target:g}"
