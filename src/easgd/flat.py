@@ -9,12 +9,15 @@ simulated workers can use one model in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from easgd.device_copies import DeviceCopies
 from easgd.errors import SettingError
 
 
@@ -22,17 +25,29 @@ class Replica:
     """One worker's parameters and their optimizer, as one flat vector.
 
     Elements are in memory order, so that a `channels_last` weight is copied contiguously. Parameters that are not
-    float32 or not on the CPU are copied through a float32 vector in host memory (pinned for CUDA).
+    float32 or not on the CPU are copied through a float32 vector in host memory (`device_copies`: how from a device).
+
+    Args:
+        params: what is read and changed.
+        optimizer: what trains them.
+        in_host_memory: whether the vector is to be there. Without it a single flat parameter is the vector wherever it
+            lies, as in a simulation whose center lies there too.
     """
 
-    def __init__(self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer, *, in_host_memory: bool = True
+    ) -> None:
         self.params = list(params)
         self.optimizer = optimizer
         self.sizes = [p.numel() for p in self.params]
         self.size = sum(self.sizes)
         # A single flat parameter is the vector itself, whatever its dtype: nothing is copied.
-        self._flat = self.params[0].detach() if len(self.params) == 1 and self.params[0].dim() == 1 else None
+        self._lone = len(self.params) == 1 and self.params[0].dim() == 1
+        self._flat = self.params[0].detach() if self._lone else None
         self._stage: Tensor | None = None
+        self._in_host_memory, self._awaited = in_host_memory, True
+        self._devices: list[torch.device] = []
+        self._copies: DeviceCopies | None = None
         self._index = {id(p): i for i, p in enumerate(self.params)}
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
@@ -43,16 +58,56 @@ class Replica:
 
     def read(self) -> Tensor:
         """Return the parameters as one vector. It may share their memory, and the next call may overwrite it."""
+        if (copies := self._on_devices()) is not None:
+            return self._fetched(copies, [])
         if self._flat is not None:
             return self._flat
-        devices = {p.device for p in self.params if p.is_cuda}
         if self._stage is None:
-            self._stage = torch.empty(self.size, dtype=torch.float32, pin_memory=bool(devices))
+            self._stage = torch.empty(self.size, dtype=torch.float32)
         for piece, p in zip(torch.split(self._stage, self.sizes), self.params, strict=True):
-            piece.copy_(in_memory_order(p.detach()), non_blocking=p.is_cuda)
-        for device in devices:  # the copies are asynchronous
-            torch.cuda.current_stream(device).synchronize()
+            piece.copy_(in_memory_order(p.detach()))
         return self._stage
+
+    @contextmanager
+    def unawaited(self, allowed: bool = True) -> Iterator[None]:
+        """Within, `read` and `position` of parameters on devices return before the vector is whole: call `wait`."""
+        self._awaited = not allowed
+        try:
+            yield
+        finally:
+            self._awaited = True
+
+    def wait(self) -> None:
+        """Wait for copies from and to devices that are under way; any thread may."""
+        if self._copies is not None:
+            self._copies.wait()
+
+    def send(self, d: Tensor) -> None:
+        """Begin to copy to the devices what `add_` or `write_` will be called with; in host memory nothing is to do."""
+        if self._copies is not None:
+            self._copies.send(d)
+
+    def _on_devices(self) -> DeviceCopies | None:
+        """Return the way to parameters on devices; None in host memory. A model may have been moved since `attach`."""
+        if not self._in_host_memory:
+            return None
+        devices = [p.device for p in self.params]
+        if devices != self._devices:
+            self.wait()  # memory that is given up must not be under a copy
+            away = any(device.type != "cpu" for device in devices)
+            self._devices, self._copies = devices, DeviceCopies(self.sizes, devices) if away else None
+        if self._lone:
+            self._flat = self.params[0].detach() if self._copies is None else None
+        return self._copies
+
+    def _fetched(self, copies: DeviceCopies, ahead: list[tuple[int, Tensor, float]]) -> Tensor:
+        out = copies.read(self._vectors(), ahead)
+        if self._awaited:
+            copies.wait()
+        return out
+
+    def _vectors(self) -> list[Tensor]:
+        return [in_memory_order(p.detach()) for p in self.params]
 
     def owns(self, vector: Tensor) -> bool:
         """Return whether a vector is the parameters' own memory, which an answer must not overwrite."""
@@ -86,10 +141,21 @@ class Replica:
         torch's `SGD(nesterov=True)` stores y = x + δv and buf = −v/η, so x = y − δv = y + δη·buf, with the η of the
         last step: a scheduler may have changed the optimizer's η since.
         """
+        if (copies := self._on_devices()) is not None:
+            return self._fetched(copies, self._look_ahead())
         out = self.read()
+        if ahead := self._look_ahead():
+            out = out.clone() if self._flat is not None else out
+            pieces = torch.split(out, self.sizes)
+            for i, look_ahead, factor in ahead:
+                pieces[i].add_(look_ahead.to(out.device, out.dtype), alpha=factor)
+        return out
+
+    def _look_ahead(self) -> list[tuple[int, Tensor, float]]:
+        """Return x − y of Nesterov's method: (parameter, its buffer in memory order, δη)."""
+        found: list[tuple[int, Tensor, float]] = []
         if not isinstance(self.optimizer, torch.optim.SGD):
-            return out  # in other optimizers `momentum_buffer` may mean something else
-        pieces: Sequence[Tensor] | None = None
+            return found  # in other optimizers `momentum_buffer` may mean something else
         for rate, group in zip(self.rates, self.optimizer.param_groups, strict=True):
             if not group.get("nesterov"):
                 continue
@@ -97,28 +163,30 @@ class Replica:
                 buf = self.optimizer.state[p].get("momentum_buffer") if p in self.optimizer.state else None
                 if buf is None or id(p) not in self._index:
                     continue
-                if pieces is None:
-                    out = out.clone() if self._flat is not None else out
-                    pieces = torch.split(out, self.sizes)
                 same = buf.detach() if buf.stride() == p.stride() else torch.empty_like(p).copy_(buf)
-                look_ahead = in_memory_order(same).to(out.device, out.dtype)
-                pieces[self._index[id(p)]].add_(look_ahead, alpha=group["momentum"] * rate)
-        return out
+                found.append((self._index[id(p)], in_memory_order(same), group["momentum"] * rate))
+        return found
 
     def write_(self, x: Tensor) -> None:
+        if (copies := self._on_devices()) is not None:
+            copies.apply(torch._foreach_copy_, self._vectors(), x)
+            return
         if self._flat is not None:
             self._flat.copy_(x)
             return
         for p, piece in zip(self.params, torch.split(x, self.sizes), strict=True):
-            in_memory_order(p.detach()).copy_(piece, non_blocking=True)
+            in_memory_order(p.detach()).copy_(piece)
 
     def add_(self, d: Tensor, alpha: float = 1.0) -> None:
         """Add alpha·d to the parameters."""
+        if self._copies is not None:
+            self._copies.apply(partial(torch._foreach_add_, alpha=alpha), self._vectors(), d)
+            return
         if self._flat is not None:
             self._flat.add_(d, alpha=alpha)
             return
         for p, piece in zip(self.params, torch.split(d, self.sizes), strict=True):
-            in_memory_order(p.detach()).add_(piece.to(p.device), alpha=alpha)
+            in_memory_order(p.detach()).add_(piece, alpha=alpha)
 
     def follow_rate(self) -> None:
         """Keep the paper's velocity v when the learning rate changes.

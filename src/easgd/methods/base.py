@@ -92,6 +92,9 @@ class Method(ABC, metaclass=_CheckedCall):
     """Whether it is defined when all workers exchange at once (the schedule "sync")."""
     waits: ClassVar[bool] = False
     """Whether the gradient needs the answer. If not, the exchange hides behind the gradient, exactly."""
+    sends_local: ClassVar[bool] = False
+    """Whether the message is what `local` returned, not looked at: it may then still be on its way from a device. A
+    subclass with a `send` or `local` of its own says it anew."""
     answers_with: ClassVar[Literal["difference", "center"]] = "center"
     sequential: ClassVar[bool] = False
     """Whether the method is for one worker, whose own variable is the center."""
@@ -106,6 +109,8 @@ class Method(ABC, metaclass=_CheckedCall):
         for name, value in {**own, "colour": None, "shares_path_with": None, "with_momentum": None}.items():
             if name not in cls.__dict__:
                 setattr(cls, name, value)
+        if {"send", "local"} & cls.__dict__.keys() and "sends_local" not in cls.__dict__:
+            cls.sends_local = False
 
     @classmethod
     def takes(cls, setting: str) -> bool:

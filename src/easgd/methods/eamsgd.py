@@ -31,6 +31,7 @@ class EAMSGD(LocalMomentum, EASGD):
     paper: ClassVar[str] = "Algorithm 2"
     order: ClassVar[int] = 1
     colour: ClassVar[str | None] = "#d55e00"
+    sends_local: ClassVar[bool] = True
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.005}
 
     # The two bases disagree: without a line of its own, dataclasses would take τ = 1 from the momentum's.

@@ -50,6 +50,7 @@ class EASGD(Method):
     with_momentum: ClassVar[str | None] = "EAMSGD"
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
     answers_with: ClassVar[Literal["difference", "center"]] = "difference"
+    sends_local: ClassVar[bool] = True
 
     period: int = 10
     beta: float | None = None

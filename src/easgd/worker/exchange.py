@@ -171,7 +171,8 @@ class Exchange:
     def _send(self) -> None:
         """Hand the message to the center, and wait for the answer where the gradient needs it."""
         start, scale = time.perf_counter(), self._scale()
-        message = self.state.message()
+        with self.replica.unawaited(self.hides and self.method.sends_local):
+            message = self.state.message()
         message = None if message is None else self._own(message)
         if self.hides:
             self._pending = self._pool.submit(self._carry, message, scale)
@@ -186,6 +187,7 @@ class Exchange:
     def _carry(self, message: Tensor | None, scale: float) -> Tensor | None:
         """The exchange itself, on whichever thread."""
         client, sync = self.client, self.schedule == "sync"
+        self.replica.wait()  # for a message that is on its way from a device
         try:
             answer = (
                 client.exchange_together(message, scale, self.deadline) if sync else client.exchange(message, scale)
@@ -195,6 +197,8 @@ class Exchange:
             return None
         self._misses = 0
         self._answered(scale, own=answer is not None and message is not None)
+        if self.hides and answer is not None:
+            self.replica.send(answer)
         return answer
 
     def _push(self, message: Tensor) -> bool:

@@ -41,7 +41,7 @@ class WorkerState:
             self.replica.follow_rate()
 
     def message(self) -> Tensor | None:
-        """What this exchange sends. It may share the replica's memory until the step."""
+        """What this exchange sends. It may share the replica's memory until the step (see also `sends_local`)."""
         return self.method.send(self.replica, self.slots)
 
     def local(self) -> Tensor:

@@ -97,7 +97,7 @@ class Simulation:
         x = self.center.x.clone()  # all start from one point
         optimizer = make([x])
         return SimWorker(
-            state=WorkerState(rank, Replica([x], optimizer), self.method),
+            state=WorkerState(rank, Replica([x], optimizer, in_host_memory=False), self.method),
             scheduler=scheduler(optimizer) if scheduler else None,
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
