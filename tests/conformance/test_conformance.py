@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import easgd
+import problems
 from easgd.methods import registry
 
 REGISTERED = {key: registry.get(key) for key in registry.names()}
@@ -23,6 +24,13 @@ CASES = {
     "admm-period": (easgd.ADMM(0.5, period=3), 3),
     "averaged-easgd": (easgd.averaged(easgd.EASGD(period=2)), 3),
     "averaged-admm": (easgd.averaged(easgd.ADMM(0.5), rate=0.2), 3),
+    "localsgd": (easgd.LocalSGD(period=3), 3),
+    "localsgd-async": (easgd.LocalSGD(period=3, sync=False, first_phase=4), 3),
+    "diloco": (easgd.DiLoCo(period=3), 3),
+    "diloco-sgd": (easgd.DiLoCo(period=3, outer="sgd", outer_lr=0.5, outer_momentum=0.5, first_phase=4), 3),
+    "diloco-adam": (easgd.averaged(easgd.DiLoCo(period=3, outer="adam")), 3),
+    "asyncdiloco": (easgd.AsyncDiLoCo(period=3, every=2, staleness=0.5), 3),
+    "asyncdiloco-nesterov": (easgd.averaged(easgd.AsyncDiLoCo(period=2), rate=0.2), 3),
     "sgd": (easgd.SGD(), 1),
     "msgd": (easgd.MSGD(momentum=0.7), 1),
     "asgd": (easgd.ASGD(), 1),
@@ -32,11 +40,7 @@ COST = easgd.CostModel(jitter=0.3, latency=0.2, bandwidth=1e3, service=0.15, dat
 SCHEDULES = ["round-robin", "sync", "async"]
 
 
-def fits(method, schedule):
-    return method.synchronous if schedule == "sync" else not getattr(method, "sync", False)
-
-
-PAIRS = [(n, s) for n, (m, _) in CASES.items() for s in SCHEDULES if fits(m, s)]
+PAIRS = [(n, s) for n, (m, _) in CASES.items() for s in SCHEDULES if problems.fits(m, s)]
 X0 = torch.linspace(-1, 2, 5, dtype=torch.float64)
 
 
@@ -92,14 +96,27 @@ def test_goes_on_from_a_saved_state_with_the_same_bits(name, schedule, at, tmp_p
     assert same(snapshot(whole), snapshot(resumed))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", ["easgd", "eamsgd", "downpour", "admm", "sgd"])
+PARALLEL = ("easgd", "eamsgd", "downpour", "admm", "sgd", "localsgd", "diloco", "asyncdiloco")
+
+
+@pytest.mark.parametrize(("name", "schedule"), [(n, s) for n, s in PAIRS if n in PARALLEL])
 def test_gradients_in_parallel_give_the_same_bits(name, schedule):
     alone, together = start(name, schedule), start(name, schedule, parallel=2)
     alone.run(40)
     together.run(40)
     together.gradients.close()
     assert same(snapshot(alone), snapshot(together))
+
+
+@pytest.mark.parametrize(("name", "schedule"), [(n, s) for n, s in PAIRS if CASES[n][1] > 1])
+def test_a_worker_dies_and_comes_back(name, schedule):
+    faults = [easgd.Fault(1, 7.3, "death"), easgd.Fault(1, 11.0, "join"), easgd.Fault(0, 14.2, "death")]
+    sim = start(name, schedule, faults=faults)
+    assert sim.run(60) == 60
+    assert [worker.alive for worker in sim.workers] == [False, True, True]
+    assert sim.workers[1].state.incarnation == 1
+    assert sim.center.x.isfinite().all()
+    assert sim.center.x.norm() < 10
 
 
 def test_a_state_of_other_settings_is_refused(tmp_path):

@@ -64,17 +64,17 @@ def agree(folder, name, schedule):
     torch.testing.assert_close(center, sim.center.measured, rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("name", problems.METHODS)
+@pytest.mark.parametrize("name", problems.fitting("round-robin"))
 def test_a_forced_round_robin_equals_the_simulator(name, round_robin):
     agree(round_robin, name, "round-robin")
 
 
-@pytest.mark.parametrize("name", problems.METHODS)
+@pytest.mark.parametrize("name", problems.fitting("round-robin"))
 def test_moving_in_place_equals_the_simulator_too(name, in_place):
     agree(in_place, name, "round-robin")
 
 
-@pytest.mark.parametrize("name", problems.METHODS)
+@pytest.mark.parametrize("name", problems.fitting("sync"))
 def test_synchronous_rounds_equal_the_simulator(name, synchronous):
     agree(synchronous[0], name, "sync")
 
@@ -85,7 +85,7 @@ def test_a_synchronous_round_is_waited_for(synchronous):
     assert sum(r.waiting for r in steps) > 0
 
 
-@pytest.mark.parametrize("name", problems.METHODS)
+@pytest.mark.parametrize("name", problems.fitting("round-robin"))
 def test_hiding_the_exchange_changes_no_bit(name, round_robin, blocking):
     """In a forced order, with three workers: overlapped and blocking runs are equal bit for bit."""
     last = problems.WORKERS - 1
@@ -94,7 +94,7 @@ def test_hiding_the_exchange_changes_no_bit(name, round_robin, blocking):
     assert torch.equal(left(round_robin, name, last)[1], left(blocking, name, last)[1])
 
 
-@pytest.mark.parametrize("name", problems.METHODS)
+@pytest.mark.parametrize("name", problems.fitting("async"))
 def test_asynchronous_runs_are_finite_and_move(name, asynchronous):
     start = torch.cat([p.detach().flatten() for p in problems.net().parameters()])
     for rank in range(problems.WORKERS):
@@ -107,7 +107,7 @@ def test_asynchronous_runs_are_finite_and_move(name, asynchronous):
 def test_every_step_is_recorded(asynchronous):
     steps = [r for r in asynchronous[1].records if isinstance(r, Step)]
     # all methods append to one file per worker
-    assert len(steps) == problems.STEPS * problems.WORKERS * len(problems.METHODS)
+    assert len(steps) == problems.STEPS * problems.WORKERS * len(problems.fitting("async"))
     assert all(min(r.compute, r.data, r.communication, r.waiting) >= 0 for r in steps)
     exchanged = [r for r in steps if r.bytes]
     assert exchanged

@@ -104,7 +104,7 @@ def test_an_entry_point_is_a_name_like_any_other(folder):
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mymethods\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[easgd.methods]\ndamped = mymethods:Damped\n")
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    assert "adownpour, asgd, damped, downpour" in " ".join(run(folder, "train", "--help", PYTHONPATH=path).split())
+    assert "asyncdiloco, damped, diloco, downpour" in " ".join(run(folder, "train", "--help", PYTHONPATH=path).split())
     run(folder, "train", "--method", "damped", "--engine", "simulate", *SMALL, "--out", "a", PYTHONPATH=path)
     assert json.loads((folder / "a" / "config.json").read_text())["method"] == "damped"
 

@@ -28,7 +28,21 @@ METHODS = {
     "admm τ=3": easgd.ADMM(0.5, period=3),
     "averaged easgd": easgd.averaged(easgd.EASGD(period=2)),
     "averaged admm": easgd.averaged(easgd.ADMM(0.5), rate=0.2),
+    "localsgd": easgd.LocalSGD(period=3, sync=False, first_phase=2),
+    "diloco": easgd.DiLoCo(period=3),
+    "diloco adam": easgd.DiLoCo(period=2, outer="adam", first_phase=2),
+    "asyncdiloco": easgd.AsyncDiLoCo(period=2, outer_lr=0.5, every=2, staleness=0.5),
 }
+
+
+def fits(method: easgd.Method, schedule: str) -> bool:
+    """Whether a method is defined on a schedule."""
+    return method.synchronous if schedule == "sync" else not getattr(method, "sync", False)
+
+
+def fitting(schedule: str) -> dict[str, easgd.Method]:
+    """The methods of a schedule."""
+    return {name: method for name, method in METHODS.items() if fits(method, schedule)}
 
 
 def net() -> nn.Module:
@@ -54,7 +68,7 @@ def conform(folder: str, overlap: bool | str) -> None:
     torch.set_num_threads(1)
     exchange.idle_cores = lambda workers: False  # "auto" moves in place, whatever this machine has
     rank, run = int(os.environ["EASGD_RANK"]), Path(os.environ["EASGD_RUN"].removeprefix("local:"))
-    for name, method in METHODS.items():
+    for name, method in fitting(os.environ["EASGD_SCHEDULE"]).items():
         (run / name).mkdir(exist_ok=True)
         os.environ["EASGD_RUN"] = str(run / name)
         model = net()

@@ -41,12 +41,12 @@ def conform(folder: str) -> None:
     torch.set_num_threads(1)
     rank = int(os.environ["EASGD_RANK"])
     for schedule in SCHEDULES:
-        for name, method in problems.METHODS.items():
+        for name, method in problems.fitting(schedule).items():
             trained(folder, f"{schedule} {name}", schedule, method, rank)
-    for name, method in problems.METHODS.items():
+    for name, method in problems.fitting("round-robin").items():
         trained(folder, f"blocking {name}", "round-robin", method, rank, overlap=False)
     for codec in ("bf16", "int8"):
-        for name in ("easgd", "eamsgd", "downpour", "admm", "averaged easgd"):
+        for name in ("easgd", "eamsgd", "downpour", "admm", "averaged easgd", "localsgd", "asyncdiloco"):
             trained(folder, f"{codec} {name}", "round-robin", problems.METHODS[name], rank, compression=codec)
     poison(folder, rank)
     misfit(folder, rank)

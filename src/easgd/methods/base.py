@@ -3,7 +3,7 @@
 A method knows no clock, no process and no I/O. The local step belongs to `torch.optim`; a method says what a worker
 sends when τ divides its clock, what the center makes of it, and what the worker does with the answer:
 
-    worker   message = send(replica)            at the top of the loop, when τ divides tⁱ
+    worker   message = send(replica)            at the top of the loop, when it is `due`: τ divides tⁱ
     center   d = propose(x̃, message, scale)     elementwise, so any stripe or shard of x̃ can do its part alone
              update_(x̃, d, version)             one center update, the average z first; the master's clock ticks
              answer: d, or the new x̃            (`answers_with`)
@@ -150,9 +150,26 @@ class Method(ABC, metaclass=_CheckedCall):
         """Whether the average begins anew when the rate drops for the first time: ASGD on ImageNet (section 5)."""
         return self.sequential and self.average == "mean"
 
+    def due(self, clock: int) -> bool:
+        """Whether a worker's step at this clock begins with an exchange."""
+        return clock % self.period == 0
+
     def scale(self, lr: float, living: int, launched: int) -> float:
-        """The scalar of the exchange: α for the elastic methods, 1/p for ADMM, 1 for the others."""
+        """The scalar of the exchange: α for the elastic methods, 1/p for means, 1 for the others."""
         return 1.0
+
+    def weight(self, staleness: int) -> float:
+        """What `scale` is multiplied by for a message whose sender last saw the center this many updates ago."""
+        return 1.0
+
+    def check_schedule(self, schedule: str) -> None:
+        """Refuse a schedule on which the method is undefined."""
+        if schedule == "sync" and not self.synchronous:
+            raise refuse("schedule", "sync", f"{self.name} has no synchronous form", 'write schedule="async"')
+        if getattr(self, "sync", False) and schedule != "sync":
+            settable = "sync" in inspect.signature(type(self).__init__).parameters
+            asks = f"{self.name}{'(sync=True)' if settable else ''} exchanges all at once"
+            raise refuse("schedule", schedule, asks, f'write "sync"{", or sync=False" if settable else ""}')
 
     def optimizer(self, params: list[Tensor], lr: float, weight_decay: float = 0.0) -> torch.optim.Optimizer:
         """The local optimizer that makes this the paper's method. l₂ is in the gradient, hence in v (λ/2‖x‖²)."""
@@ -210,9 +227,13 @@ class Method(ABC, metaclass=_CheckedCall):
 
     def update_(self, center: Slots, d: Tensor, version: int) -> None:
         """Update number `version` of the center, counted from 0: x̃_t enters z, then d enters x̃."""
+        self.average_(center, version)
+        self.absorb_(center, d)
+
+    def average_(self, center: Slots, version: int) -> None:
+        """x̃_t enters z, where one is kept."""
         if (a := self.averaging_rate(version)) is not None:
             average_(center["average"], center["x"], a)
-        self.absorb_(center, d)
 
     def absorb_(self, center: Slots, d: Tensor) -> None:
         """x̃ ← x̃ + d, or what the method makes of d."""

@@ -79,7 +79,9 @@ class Config(Checked):
     gain: Positive = option("weights start uniform in ±gain/√fan-in; 2.45 is He's", 1.0, group=STEP)
     batch: Count | None = option("images per step; 128, and 32 on digits", group=STEP)
 
-    schedule: str = option("who acts when", "async", group=STEP, choices=lambda: SCHEDULES)
+    schedule: str | None = option(
+        "who acts when; async, and sync for the methods that average in rounds", group=STEP, choices=lambda: SCHEDULES
+    )
     decay: Literal["constant", "sqrt", "stagnation"] = option(
         "of η: none, η/√(1+γt), or ÷5 then ÷2 when the loss stagnates", "constant", group=STEP
     )
@@ -159,11 +161,11 @@ class Config(Checked):
         from easgd.engines.simulate import CostModel
 
         CostModel.preset(filled.cost)
-        if filled.schedule == "sync" and not method.synchronous:
-            raise refuse("schedule", "sync", f"{method.name} has no synchronous form", 'write schedule="async"')
         made = filled.make_method()
         made.check(filled.workers or 1, filled.lr)
-        return replace(filled, period=made.period)
+        schedule = filled.schedule or ("sync" if getattr(made, "sync", False) else "async")
+        made.check_schedule(schedule)
+        return replace(filled, period=made.period, schedule=schedule)
 
     def _reference(self) -> str:
         """Name the method so that the run's other processes find it."""
@@ -192,8 +194,8 @@ class Config(Checked):
             given.pop("period", None)
         if not method.takes("momentum"):
             given.pop("momentum", None)
-        if self.schedule == "sync" and method.takes("sync"):
-            given["sync"] = True
+        if self.schedule is not None and method.takes("sync"):
+            given.setdefault("sync", self.schedule == "sync")
         return method(**given)
 
     @property

@@ -32,8 +32,8 @@ class WorkerState:
 
     @property
     def due(self) -> bool:
-        """Whether τ divides the clock, so that this step begins with an exchange; alone, none does."""
-        return not (self.alone or self.method.sequential) and self.clock % self.method.period == 0
+        """Whether this step begins with an exchange; alone, none does."""
+        return not (self.alone or self.method.sequential) and self.method.due(self.clock)
 
     def prepare(self) -> None:
         """Before a message is read or a step is taken: let the velocity follow a changed learning rate."""

@@ -48,11 +48,12 @@ class Worker:
         buffers: Buffers, nonfinite: Policy, overlap: Overlap, deadline: float, seed: int, curvature: float | None,
         saved: dict[str, Any] | None = None, patience: int = 10, include_frozen: bool = False,
     ) -> None:  # fmt: skip
+        self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         if not context.alone:
             method.check(context.workers, float(optimizer.param_groups[0]["lr"]))
+            method.check_schedule(self.schedule)
         self.model, self.method, self.context, self.buffers = model, method, context, buffers
         self.seed, self.curvature = seed, curvature
-        self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen)
         self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)

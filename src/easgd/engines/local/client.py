@@ -26,6 +26,7 @@ from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.errors import NonFiniteError, SettingError, refuse
 from easgd.locks import RecordLocks
+from easgd.methods import Method
 from easgd.worker.context import DEFAULT_CENTER
 
 LIFE_SECONDS = 60.0
@@ -70,6 +71,9 @@ class SharedMemoryClient:
         count = len(self.states)
         self._order = [(k + rank) % count for k in range(count)]
         self._cuts: list[list[tuple[int, int, int, int]]] | None = None
+        # Each stripe's clock when this worker saw it last, for a method that weighs messages by their staleness.
+        self._seen = [0] * count
+        self._weight = None if type(method).weight is Method.weight else method.weight
 
     # membership ------------------------------------------------------------------------------------------------
 
@@ -77,6 +81,7 @@ class SharedMemoryClient:
         """Enter the run; return the center's value to start from."""
         # Read first, enter then: whoever sees this worker in the run may move the center at once (see `gather`).
         x = self.snapshot()["x"]
+        self._seen = [state.version for state in self.states]
         self.control.enter(self.rank, incarnation)
         return x
 
@@ -148,11 +153,15 @@ class SharedMemoryClient:
     def apply(self, message: Tensor, scale: float) -> Tensor:
         """`exchange` for a message that is known to be finite."""
         vector = message.to("cpu", torch.float32).contiguous()
-        whole, bounds, states = vector.numpy(), self.segment.bounds, self.states
+        whole, bounds, states, seen, weight = vector.numpy(), self.segment.bounds, self.states, self._seen, self._weight
 
         def stripe(s: int) -> float | None:
             a, b = bounds[s]
-            return states[s].apply_array_(whole[a:b], scale)
+            if weight is None:
+                return states[s].apply_array_(whole[a:b], scale)
+            part = states[s].apply_array_(whole[a:b], scale * weight(states[s].version - seen[s]))
+            seen[s] = states[s].version
+            return part
 
         self._each(stripe)
         return message if vector is message else message.copy_(vector)

@@ -39,6 +39,8 @@ class LedgerEntry:
     answer: Tensor | None = None
     update_sqnorm: float = 0.0
     delta: DeltaCodec | None = None
+    seen: int = 0
+    """The shard's clock when this worker saw it last."""
 
 
 class Shard:
@@ -56,6 +58,7 @@ class Shard:
         self.serial = -1
         self.members: set[int] = set()
         self.dead: dict[int, int] = {}
+        self.joined_at: dict[int, int] = {}
         self._changed = threading.Condition()
         self._round: dict[int, tuple[int, Tensor | None]] = {}
         self._allowed: dict[int, int] | None = None  # while held: up to which sequence each worker may come in
@@ -81,6 +84,7 @@ class Shard:
             # Who has left asks for nothing any more, and counts anew if it attaches again.
             for rank in self.members - set(members):
                 self.ledger.pop(rank, None)
+            self.joined_at = {rank: self.joined_at.get(rank, self.version) for rank in members}
             self.members, self.dead = set(members), dict(dead)
             self._end_round()
             self._changed.notify_all()
@@ -110,7 +114,8 @@ class Shard:
             return None
         if entry is None or entry.incarnation < request.incarnation:
             self._round.pop(request.rank, None)
-            entry = self.ledger[request.rank] = LedgerEntry(request.incarnation)
+            seen = self.joined_at.get(request.rank, self.version)
+            entry = self.ledger[request.rank] = LedgerEntry(request.incarnation, seen=seen)
         return entry if entry.incarnation == request.incarnation else None
 
     def _again(self, entry: LedgerEntry, request: Request, waited: float) -> Answer:
@@ -137,7 +142,9 @@ class Shard:
         plain, wanted = isinstance(self.codec, Float32), request.kind != Kind.PUSH
         vector = self.codec.decode(message, self.size)
         rounded = None if plain or not self._elastic else self._rounding(entry)
-        answer = self.center.exchange(vector, request.scale, rounded)
+        scale = request.scale * self.center.method.weight(self.version - entry.seen)
+        answer = self.center.exchange(vector, scale, rounded)
+        entry.seen = self.version
         if answer is None:
             entry.status = Status.REFUSED
             return
@@ -281,4 +288,5 @@ class Shard:
         with self._changed:
             self.center.load_state_dict(state)
             self.epoch = state["epoch"] + 1
-            self.ledger = {rank: LedgerEntry(inc, sequence) for rank, (inc, sequence) in state["ledger"].items()}
+            entries, now = state["ledger"].items(), self.version
+            self.ledger = {rank: LedgerEntry(inc, sequence, seen=now) for rank, (inc, sequence) in entries}

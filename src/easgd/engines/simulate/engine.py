@@ -66,8 +66,7 @@ class Simulation:
         method.check(workers, lr)
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
-        if getattr(method, "sync", False) and schedule != "sync":
-            raise refuse("schedule", schedule, f"{method.name}(sync=True) exchanges all at once", 'write "sync"')
+        method.check_schedule(schedule)
         if compression is not None and (schedule == "sync" or method.name == "ADMM"):
             raise refuse("compression", compression, f"{method.name}, {schedule}: sent in full", "leave it out")
         if nonfinite not in ("skip", "reset", "raise"):
@@ -125,8 +124,9 @@ class Simulation:
     # what schedules compose ------------------------------------------------------------------------------------
 
     def scale(self, worker: SimWorker) -> float:
-        """The exchange's scalar for this worker, with the workers alive now."""
-        return self.method.scale(worker.state.replica.lr, self.alive or 1, self.launched)
+        """The exchange's scalar for this worker, with the workers alive now and what it has not seen of the center."""
+        scale = self.method.scale(worker.state.replica.lr, self.alive or 1, self.launched)
+        return scale * self.method.weight(self.center.version - worker.seen)
 
     def begin(self, worker: SimWorker, now: float) -> bool:
         """Open a step; whether it begins with an exchange."""

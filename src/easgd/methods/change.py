@@ -1,0 +1,75 @@
+"""The change since the last pull, which local SGD and its descendants send.
+
+    worker   every τ steps: send xⁱ − pulled; then, before the next gradient: xⁱ ← x̃, pulled ← x̃
+
+Nothing is due at clock 0: a worker starts from the center, so `pulled` is its first x. Where all exchange at once,
+`pulled` is x̃ itself, and the mean of the changes is mean(xⁱ) − x̃.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from easgd.errors import refuse
+from easgd.flat import Replica
+from easgd.methods.base import Method, Slots
+
+
+@dataclass(frozen=True)
+class SendsChange(Method):
+    """A method whose workers send their change since the last pull, and go on from the center."""
+
+    waits: ClassVar[bool] = True
+
+    period: int = 10
+
+    def due(self, clock: int) -> bool:
+        """Whether τ divides the clock; not at the start, where there is no change yet."""
+        return clock > 0 and super().due(clock)
+
+    def start(self, replica: Replica) -> Slots:
+        """The worker has just taken x̃."""
+        return {"pulled": replica.read().clone()}
+
+    def send(self, replica: Replica, state: Slots) -> Tensor:
+        """xⁱ − pulled."""
+        return replica.read() - state["pulled"]
+
+    def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:
+        """xⁱ ← x̃."""
+        replica.write_(answer)
+        state["pulled"] = answer
+
+    def propose(self, center: Slots, message: Tensor, scale: float) -> Tensor:
+        """The worker's change with its weight in the update."""
+        return message * scale
+
+
+@dataclass(frozen=True)
+class AveragesChanges(SendsChange):
+    """A method whose center takes the mean of the workers' changes, perhaps after a first phase with τ = 1."""
+
+    first_phase: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the length of the first phase."""
+        super().__post_init__()
+        if isinstance(self.first_phase, bool) or not isinstance(self.first_phase, int) or self.first_phase < 0:
+            bound = "it is a whole number of steps, 0 for none"
+            raise refuse("first_phase", self.first_phase, bound, "write first_phase=100")
+
+    def due(self, clock: int) -> bool:
+        """After every step of the first phase, then every τ steps."""
+        return 0 < clock <= self.first_phase or super().due(clock - self.first_phase)
+
+    def scale(self, lr: float, living: int, launched: int) -> float:
+        """1/p, for the mean over the workers that live."""
+        return 1 / living
+
+    def describe(self, workers: int | None = None, lr: float | None = None) -> str:
+        """Return τ and the first phase, if there is one."""
+        first = f" after {self.first_phase} steps with τ = 1" if self.first_phase else ""
+        return f"{super().describe(workers, lr)}{first}"
