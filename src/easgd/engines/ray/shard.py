@@ -39,6 +39,8 @@ class LedgerEntry:
     answer: Tensor | None = None
     update_sqnorm: float = 0.0
     delta: DeltaCodec | None = None
+    left: bool = False
+    """Whether the worker is gone, so that no snapshot waits for it."""
 
 
 class Shard:
@@ -78,9 +80,11 @@ class Shard:
             if serial <= self.serial:
                 return
             self.serial = serial
-            # Who has left asks for nothing any more, and counts anew if it attaches again.
+            # Who has left asks for nothing any more. How far it came stays: a network that was cut may still deliver
+            # a message that was repeated since.
             for rank in self.members - set(members):
-                self.ledger.pop(rank, None)
+                if (entry := self.ledger.get(rank)) is not None:
+                    entry.answer, entry.delta, entry.left = None, None, True
             self.members, self.dead = set(members), dict(dead)
             self._end_round()
             self._changed.notify_all()
@@ -129,7 +133,7 @@ class Shard:
         else:
             assert message is not None
             self._update(request, entry, message)
-        entry.sequence = request.sequence
+        entry.sequence, entry.left = request.sequence, False
         self._changed.notify_all()
 
     def _update(self, request: Request, entry: LedgerEntry, message: Tensor) -> None:
@@ -227,7 +231,7 @@ class Shard:
         with self._changed:
             self._allowed = {rank: entry.sequence for rank, entry in self.ledger.items()}
             self._held_until = time.monotonic() + HOLD_SECONDS
-            return {rank: (entry.incarnation, entry.sequence) for rank, entry in self.ledger.items()}
+            return {rank: (entry.incarnation, entry.sequence) for rank, entry in self.ledger.items() if not entry.left}
 
     def take(self, target: dict[int, tuple[int, int]] | None = None, seconds: float = 5.0) -> dict[str, Any]:
         """Return the state when every worker has come as far as `target`, and let exchanges go on.
