@@ -55,7 +55,10 @@ def test_the_table_names_the_first_of_each_link_and_compares_ddp_with_ours():
         "| EASGD, τ = 10 | **4** | 2 |",
         "| *DDP over the best of ours* | 5 | 0.5 |",
     ]
-    assert [row.ratio for row in summary.rows(records, [ddp, ours], [100, None]) if "EASGD" in row.case] == [0.2, 2.0]
+    assert [row.ratio for row in summary.rows(records, [ddp, ours], [100, None]) if "EASGD" in row.case][:2] == [
+        0.2,
+        2.0,
+    ]
     assert summary.figure(records, [ddp, ours], [100, None]).rows[0].panels[0].series[0].y == [20.0, 1.0]
 
 

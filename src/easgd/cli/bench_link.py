@@ -33,7 +33,9 @@ class LinkOptions:
     )
     jobs: tuple[str, ...] = option("of the race: cifar, gpt, mlp (all)", (), nargs="+", metavar="NAME")
     whole: bool = option("of the race: train DDP and its kind to the end on every link", False)
-    limit: Positive | None = option("seconds after which a run ends (150; with --throughput 10)", metavar="SECONDS")
+    limit: Positive | None = option(
+        "seconds after which a run ends (40 to 120, by the job; with --throughput 10)", metavar="SECONDS"
+    )
     steps: Count | None = option("budget of a worker's steps, if it is to be smaller than the job's")
     seed: Seed = option("of the batches", 0)
 
@@ -87,8 +89,8 @@ def _race(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, .
         if name not in JOBS:
             raise unknown("job", name, JOBS)
     plan = race.plan(
-        options.jobs or tuple(JOBS), cases, speeds, whole=options.whole, limit=options.limit or race.LIMIT,
-        steps=options.steps, seed=options.seed,
+        options.jobs or tuple(JOBS), cases, speeds, whole=options.whole, limit=options.limit, steps=options.steps,
+        seed=options.seed,
     )  # fmt: skip
     found = race.run(plan, options.out / race.FILE, say)
     text = summary.write(found, cases, speeds, options.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import struct
@@ -14,7 +15,7 @@ import easgd
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
 from easgd.center.state import CenterState
-from easgd.engines.ray import client
+from easgd.engines.ray import client, sockets
 from easgd.engines.ray import shard as shards
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.membership import Membership, bounds_for
@@ -79,14 +80,18 @@ def test_an_older_incarnation_is_refused():
     assert ask(shard, 0, 1, torch.ones(N), incarnation=1)[0] == Status.ZOMBIE, "it is known to be dead"
 
 
-def test_who_has_left_may_come_again():
+def test_a_message_that_comes_after_its_worker_has_left_is_not_applied_again():
+    """Case 34. The link was cut, the exchange was repeated over another connection, and now the first one arrives."""
     shard = make()
-    ask(shard, 0, 0, torch.ones(N))
-    ask(shard, 0, 1, torch.ones(N))
+    ask(shard, 0, 5, torch.full((N,), 8.0))
     enroll(shard, [1], {})
+    assert shard.ledger[0].answer is None
+    assert shard.hold() == {}, "no snapshot waits for it"
+    shard.take()
+    assert ask(shard, 0, 5, torch.full((N,), 8.0))[0] == Status.LOST
+    assert shard.version == 1
     enroll(shard, [0, 1], {})
-    assert ask(shard, 0, 0, torch.ones(N))[0] == Status.DONE
-    assert shard.version == 3
+    assert ask(shard, 0, 6, torch.full((N,), 8.0))[0] == Status.DONE, "it has attached again, and counts on"
 
 
 @pytest.mark.parametrize("codec", [None, "bf16", "int8"])
@@ -340,3 +345,34 @@ def test_an_exchange_that_was_not_answered_is_made_up_for(served):
     assert answer.tolist() == [5.0] * N
     assert shard.version == 2
     assert worker.events[0][0] == "reached"
+
+
+def test_time_does_not_count_while_a_message_still_leaves(monkeypatch):
+    """On a slow link the kernel sends for seconds after it has taken the message."""
+    ours, theirs = socket.socketpair()
+    left = iter([300, 200, 100])
+
+    def unsent(_):
+        if (bytes_ := next(left, None)) is None:
+            theirs.sendall(b"an answer")
+        return bytes_ or 0
+
+    monkeypatch.setattr(sockets, "_unsent", unsent)
+    with ours, theirs:
+        sockets._await(ours, 0.01)
+        assert ours.recv(100) == b"an answer"
+        left = iter([100, 100])
+        with pytest.raises(TimeoutError):
+            sockets._await(ours, 0.01)
+
+
+def test_what_the_other_end_has_not_read_is_unsent():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with ours, theirs:
+            ours.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    ours.send(bytes(1 << 20))
+            assert sockets._unsent(ours) > 0

@@ -24,12 +24,9 @@ RIVALS = {
 OURS = (
     "easgd/period=10",
     "easgd/period=50/compression=int8",
-    "eamsgd/period=10",
     "eamsgd/period=50/compression=int8",
-    "easgd/period=auto",
-    "localsgd/period=50/compression=int8",
     "diloco/period=50/compression=int8",
-    "asyncdiloco/period=50/compression=int8",
+    "easgd/period=auto",
 )
 
 

@@ -25,13 +25,17 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Job(ABC):
-    """One thing to train; `steps` of each worker are the budget, `every` steps the model is measured."""
+    """One thing to train.
+
+    `steps` of each worker, or `limit` seconds, are the budget; every so many steps the model is measured.
+    """
 
     title: str
     measures: str
     targets: tuple[float, ...]
     steps: int
     every: int
+    limit: float
     batch: int
     momentum: ClassVar[bool] = True
     """Whether the local optimizer is SGD, whose momentum a method may choose."""
@@ -118,7 +122,7 @@ class Text(Job):
 
 
 JOBS: dict[str, Job] = {
-    "cifar": Images("CIFAR net, 0.35 M parameters", "test error", (0.40, 0.30), 1200, 60, 128, cifar, 0.01),
-    "gpt": Text("character GPT, 3.2 M parameters", "validation loss", (2.3,), 300, 15, 8),
-    "mlp": Images("MLP on CIFAR-10, 9 M parameters", "test error", (0.55, 0.50), 400, 20, 128, mlp, 0.01),
+    "cifar": Images("CIFAR net, 0.35 M parameters", "test error", (0.40, 0.30), 4000, 80, 120, 64, cifar, 0.02),
+    "gpt": Text("character GPT, 3.2 M parameters", "validation loss", (2.5, 2.4), 400, 20, 45, 8),
+    "mlp": Images("MLP on CIFAR-10, 9 M parameters", "test error", (0.60, 0.55), 1000, 20, 40, 128, mlp, 0.02),
 }

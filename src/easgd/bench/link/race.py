@@ -24,15 +24,14 @@ from easgd.bench.link.jobs import JOBS
 from easgd.bench.link.laboratory import Laboratory
 from easgd.files import read_json_lines
 
-SHORT_STEPS, SHORT_SECONDS = 12, 20.0
-LIMIT = 150.0
+SHORT_STEPS, SHORT_SECONDS = 12, 10.0
 FILE = "race.jsonl"
 Say = Callable[[str], None]
 
 
 def plan(
     jobs: Sequence[str], cases: Sequence[Case], speeds: Sequence[float | None], *,
-    whole: bool = False, limit: float = LIMIT, steps: int | None = None, seed: int = 0,
+    whole: bool = False, limit: float | None = None, steps: int | None = None, seed: int = 0,
 ) -> list[Spec]:  # fmt: skip
     """Return the runs of a race; those that need Ray last, so that it does not run beside the others."""
     found = [
@@ -47,12 +46,13 @@ def plan(
 
 
 def _specs(
-    name: str, one: Case, speeds: Sequence[float | None], whole: bool, limit: float, steps: int | None, seed: int
+    name: str, one: Case, speeds: Sequence[float | None], whole: bool, limit: float | None, steps: int | None, seed: int
 ) -> Iterator[Spec]:
     job = JOBS[name]
     count = min(steps or job.steps, job.steps)
     # One shard, on the machine that keeps the weights: reading the center does not use the link.
-    full = Spec(name, one.name, None, count, min(job.every, count), limit, shards=1 if one.method else None, seed=seed)
+    shards, every = 1 if one.method else None, min(job.every, count)
+    full = Spec(name, one.name, None, count, every, limit or job.limit, shards=shards, seed=seed)
     if one.name == ALONE:
         yield full
         return

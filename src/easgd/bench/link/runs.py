@@ -43,8 +43,8 @@ def run(lab: Laboratory, spec: Spec, *, both: bool = False) -> dict[str, Any]:
     record = {**msgspec.to_builtins(spec), "load": round(os.getloadavg()[0], 2), "date": time.strftime("%Y-%m-%d")}
     results = [read_json(folder / f"result-{machine}.json") for machine in (0, 1)]
     if problem or results[0] is None:
-        tail = (folder / "log").read_text(errors="replace").strip().splitlines()[-8:]
-        return {**record, "failed": " | ".join([problem or "no result", *tail])[:2000]}
+        lines = [problem or "no result", *(folder / "log").read_text(errors="replace").split("\n")[-30:]]
+        return {**record, "failed": " | ".join(line for line in lines if line.strip())}
     other = results[1]
     return {**record, **results[0], "other": other and {name: other[name] for name in ("taken", "seconds", "times")}}
 

@@ -17,7 +17,8 @@ from easgd.bench.link.cases import ALONE, Case
 from easgd.bench.link.jobs import Job
 from easgd.worker.attach import attach
 
-POST_LOCAL_PERIOD, POST_LOCAL_WARMUP = 10, 20
+POST_LOCAL_PERIOD, POST_LOCAL_WARMUP = 10, 19
+"""The averager counts from 0: with 19, parameters are averaged after steps 20, 30, …, where they are measured."""
 POWERSGD_RANK, POWERSGD_START = 2, 2
 """PowerSGD's first steps reduce whole gradients: two, the fewest that it allows with error feedback."""
 

@@ -6,6 +6,7 @@ first.
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -25,6 +26,9 @@ from easgd.errors import CenterLostError, UnreachableError
 RETRY_SECONDS = 6.0
 SNAPSHOT_SECONDS = 60.0
 PAUSE = 0.02
+_sequences = itertools.count()
+"""Of all exchanges of this process: a worker that leaves and attaches again does not count anew, since a message of the
+first time may still be on its way."""
 
 
 class RayCenterClient:
@@ -47,7 +51,6 @@ class RayCenterClient:
         self._staging = None if self._plain else torch.empty(n, dtype=torch.float32).view(torch.uint8)
         self._error_feedback = [] if self._plain else [ErrorFeedback(self.codec, b - a) for a, b in transport.bounds]
         self._delta_codecs: list[DeltaCodec | None] = [None] * len(transport.bounds)
-        self._sequence = -1
         self._unanswered: PendingRequest | None = None
 
     @property
@@ -153,13 +156,13 @@ class RayCenterClient:
         return answer if sound else None
 
     def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float) -> Tensor | None:
-        self._sequence += 1
+        sequence = next(_sequences)
         payloads: list[Tensor | None] = [None] * len(self.transport.bounds)
         if message is not None and kind != Kind.MEET:
             for k, (a, b) in enumerate(self.transport.bounds):
                 part = message[a:b]
                 payloads[k] = self.codec.encode(part) if self._plain else self._error_feedback[k].encode(part)
-        return self._deliver(PendingRequest(kind, self._sequence, scale, message, payloads), seconds)
+        return self._deliver(PendingRequest(kind, sequence, scale, message, payloads), seconds)
 
     def _resolve(self, seconds: float) -> tuple[PendingRequest, Tensor | None] | None:
         """Bring what was left open to its end first."""

@@ -41,6 +41,8 @@ class LedgerEntry:
     delta: DeltaCodec | None = None
     seen: int = 0
     """The shard's clock when this worker saw it last."""
+    left: bool = False
+    """Whether the worker is gone, so that no snapshot waits for it."""
 
 
 class Shard:
@@ -81,9 +83,11 @@ class Shard:
             if serial <= self.serial:
                 return
             self.serial = serial
-            # Who has left asks for nothing any more, and counts anew if it attaches again.
+            # Who has left asks for nothing any more. How far it came stays: a network that was cut may still deliver
+            # a message that was repeated since.
             for rank in self.members - set(members):
-                self.ledger.pop(rank, None)
+                if (entry := self.ledger.get(rank)) is not None:
+                    entry.answer, entry.delta, entry.left = None, None, True
             self.joined_at = {rank: self.joined_at.get(rank, self.version) for rank in members}
             self.members, self.dead = set(members), dict(dead)
             self._end_round()
@@ -134,7 +138,7 @@ class Shard:
         else:
             assert message is not None
             self._update(request, entry, message)
-        entry.sequence = request.sequence
+        entry.sequence, entry.left = request.sequence, False
         self._changed.notify_all()
 
     def _update(self, request: Request, entry: LedgerEntry, message: Tensor) -> None:
@@ -234,7 +238,7 @@ class Shard:
         with self._changed:
             self._allowed = {rank: entry.sequence for rank, entry in self.ledger.items()}
             self._held_until = time.monotonic() + HOLD_SECONDS
-            return {rank: (entry.incarnation, entry.sequence) for rank, entry in self.ledger.items()}
+            return {rank: (entry.incarnation, entry.sequence) for rank, entry in self.ledger.items() if not entry.left}
 
     def take(self, target: dict[int, tuple[int, int]] | None = None, seconds: float = 5.0) -> dict[str, Any]:
         """Return the state when every worker has come as far as `target`, and let exchanges go on.

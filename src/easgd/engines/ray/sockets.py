@@ -10,10 +10,13 @@ What is sent is not encrypted: where Ray is told to encrypt, this way is not tak
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import secrets
+import select
 import socket
 import struct
+import termios
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +57,27 @@ def _read(sock: socket.socket, into: memoryview) -> None:
         if got == 0:
             raise ConnectionError("the other end has closed")
         at += got
+
+
+def _unsent(sock: socket.socket) -> int:
+    """Return how many bytes the kernel holds that the other end has not acknowledged."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), "little")
+
+
+def _await(sock: socket.socket, seconds: float) -> None:
+    """Wait until there is something to read.
+
+    The kernel takes megabytes that a slow link needs many seconds for: while they leave, the other end cannot answer,
+    and time does not count.
+    """
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    before = _unsent(sock)
+    while not poll.poll(1000 * seconds):
+        left = _unsent(sock)
+        if left >= before:
+            raise TimeoutError("no answer")
+        before = left
 
 
 def _skip(sock: socket.socket, size: int) -> None:
@@ -107,6 +131,7 @@ class SocketLink:
         """Wait for the reply; the answer goes straight into `into`."""
         try:
             _timeouts(self.socket, seconds)
+            _await(self.socket, seconds)
             magic, *fields, size = REPLY.unpack(_read_bytes(self.socket, REPLY.size))
             if magic != MAGIC or size > into.numel():
                 raise ConnectionError("not a reply")

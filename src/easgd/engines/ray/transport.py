@@ -55,7 +55,12 @@ class Transport:
         replies: list[tuple[Reply, int] | None] = [None] * len(self.links)
         end, failure = time.monotonic() + seconds, ""
         while missing := [k for k, reply in enumerate(replies) if reply is None]:
-            sent = [k for k in missing if self._sent(k, pending)]
+            sent = []
+            for k in missing:
+                start = time.monotonic()
+                if self._sent(k, pending):
+                    sent.append(k)
+                    end += time.monotonic() - start  # a slow link takes its time, and has not failed
             for k in sent:
                 link = self.links[k]
                 assert link is not None
