@@ -80,7 +80,24 @@ def a_message_after_an_answer_that_nobody_took(device, params, copies):
     return torch.equal(message, X)
 
 
-SCRIPTS = [reads_and_steps, exchanges, answers_in_other_memory, a_message_after_an_answer_that_nobody_took]
+def the_same_vector_again(device, params, copies):
+    """What was sent ahead is not there any more after another use of the staging vector, nor after it was added."""
+    vector = torch.ones(9)
+    copies.send(vector)
+    copies.read(params)
+    copies.apply(torch._foreach_add_, params, vector)
+    vector.fill_(2.0)
+    copies.apply(torch._foreach_add_, params, vector)
+    return torch.equal(finished(device, params), X + 3.0)
+
+
+SCRIPTS = [
+    reads_and_steps,
+    exchanges,
+    answers_in_other_memory,
+    a_message_after_an_answer_that_nobody_took,
+    the_same_vector_again,
+]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -109,6 +109,10 @@ def test_a_model_that_moves_after_attach(device):
     replica.params[0] = p.detach().as_subclass(Elsewhere)
     replica.write_(torch.zeros(3))
     assert replica.params[0].tolist() == [0, 0, 0]
+    device.host_waits.clear()
+    replica.params[0] = torch.ones(3)
+    assert replica.read().tolist() == [1, 1, 1]
+    assert device.host_waits, "no copy was under way when its memory was given up"
 
 
 def test_the_position_behind_nesterovs_point(device):
@@ -136,11 +140,15 @@ def test_the_training_thread_waits_for_no_copy(device, tmp_path, monkeypatch):
     before = worker.client.snapshot()["x"]
     worker.client.segment.slots["x"].sub_(1.0)
     device.host_waits.clear()
+    device.given.clear()
     model()
     for p in model.parameters():
         p.grad = torch.full_like(p, 8.0)
     optimizer.step()
     assert device.host_waits == ["easgd-exchange_0"]
+    main, carrier = threading.current_thread().name, "easgd-exchange_0"
+    expected = [("compute", main), ("copy", main), ("copy", carrier), ("compute", main)]
+    assert device.given == expected, "the answer was sent ahead"
     torch.testing.assert_close(worker.replica.read(), before - 8.0 - 0.25)
     torch.testing.assert_close(worker.client.snapshot()["x"], before - 0.75)
     worker.close()
@@ -203,3 +211,16 @@ def test_no_operation_mixes_devices(monkeypatch, dtype):
         replica.add_(vector)
         replica.reset_(torch.empty(replica.size))
     assert {where.index for _, where in device.streams} == {0, 1}
+
+
+def test_a_schedule_free_replica_elsewhere_waits_for_what_it_changes(device):
+    """y = 0 and z = −2 with β = 1/2: x = y + (1 − 1/β)(z − y) = 2."""
+    from easgd.worker.schedule_free import ScheduleFreeReplica
+
+    p = nn.Parameter(torch.zeros(3).as_subclass(Elsewhere))
+    optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.5)
+    optimizer.param_groups[0]["train_mode"] = True
+    optimizer.state[p]["z"] = torch.full((3,), -2.0)
+    replica = ScheduleFreeReplica([p], optimizer)
+    with replica.unawaited():
+        assert replica.position().tolist() == [2, 2, 2]

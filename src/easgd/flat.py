@@ -141,14 +141,15 @@ class Replica:
         torch's `SGD(nesterov=True)` stores y = x + δv and buf = −v/η, so x = y − δv = y + δη·buf, with the η of the
         last step: a scheduler may have changed the optimizer's η since.
         """
+        if not (ahead := self._look_ahead()):
+            return self.read()
         if (copies := self._on_devices()) is not None:
-            return self._fetched(copies, self._look_ahead())
+            return self._fetched(copies, ahead)
         out = self.read()
-        if ahead := self._look_ahead():
-            out = out.clone() if self._flat is not None else out
-            pieces = torch.split(out, self.sizes)
-            for i, look_ahead, factor in ahead:
-                pieces[i].add_(look_ahead.to(out.device, out.dtype), alpha=factor)
+        out = out.clone() if self._flat is not None else out
+        pieces = torch.split(out, self.sizes)
+        for i, look_ahead, factor in ahead:
+            pieces[i].add_(look_ahead.to(out.device, out.dtype), alpha=factor)
         return out
 
     def _look_ahead(self) -> list[tuple[int, Tensor, float]]:

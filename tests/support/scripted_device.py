@@ -27,6 +27,7 @@ class Stream:
         self.device, self.name, self.queue = device, name, []
 
     def run(self, work):
+        self.device.given.append((self.name, threading.current_thread().name))
         self._put(work)
 
     def record(self):
@@ -69,7 +70,8 @@ class Device:
 
     def __init__(self, seed=0, missing=(), immediate=False):
         self.random, self.missing, self.immediate = random.Random(seed), set(missing), immediate
-        self.streams, self.host_waits, self.lock = {}, [], threading.RLock()
+        self.streams, self.lock = {}, threading.RLock()
+        self.host_waits, self.given = [], []  # the threads that waited; (stream, thread) of all work
 
     def compute(self, device):
         return self._stream("compute", device)

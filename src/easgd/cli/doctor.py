@@ -46,7 +46,8 @@ def main(argv: list[str]) -> int:
 
     from easgd.machine import usable_cores
 
-    accelerator = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
+    device = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = "none" if device is None else f"{torch.accelerator.device_count()} of type {device.type}"
     rows = [
         ("python", platform.python_version()),
         ("system", f"{platform.system()} {platform.machine()}, {usable_cores()} cores"),

@@ -46,7 +46,7 @@ class ScheduleFreeReplica(Replica):
 
     def __init__(self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
         super().__init__(params, optimizer)
-        self._flat = None  # a lone parameter holds y, which is not the vector
+        self._flat, self._lone = None, False  # a lone parameter holds y, which is not the vector
 
     def _z(self) -> Iterator[tuple[int, Tensor, float | None]]:
         """Yield for each parameter that has a z: its place, z, and β if it holds y."""
@@ -60,6 +60,7 @@ class ScheduleFreeReplica(Replica):
     def read(self) -> Tensor:
         """Return x = y + (1 − 1/β)(z − y)."""
         out = super().read()
+        self.wait()  # what comes from a device is changed here
         pieces = torch.split(out, self.sizes)
         for i, z, beta in self._z():
             if beta is not None:
