@@ -27,14 +27,15 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
-# With the real Lightning, transformers, accelerate and trackers, in an environment of their own; and the gallery.
+# With the real Lightning, transformers, accelerate, trackers and torchft, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready
 	.venv-integrations/bin/python -m pytest -n 2 tests/integrations tests/examples
 
 .venv-integrations/.ready: pyproject.toml constraints.txt
 	test -x .venv-integrations/bin/python || $(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' pytest pytest-timeout pytest-xdist hypothesis
+	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' torchft pytest pytest-timeout pytest-xdist \
+	  hypothesis
 	@touch $@
 
 # Every recipe on digits, in minutes; it fails where a figure is missing or empty.

@@ -86,7 +86,9 @@ def test_an_exchange_shifts_all_three_points(run_folder):
     worker.close()
 
 
-@pytest.mark.parametrize("method", [easgd.EASGD(period=2), easgd.Downpour(period=2), easgd.ADMM(0.5, period=2)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [easgd.EASGD(period=2), easgd.Downpour(period=2), easgd.ADMM(0.5, period=2)], ids=repr
+)
 def test_modes_between_the_steps_change_nothing(method, tmp_path, monkeypatch):
     """A script that goes to eval mode and back, as for a validation, has the same center."""
     centers = []

@@ -1,0 +1,100 @@
+"""torchft's LocalSGD and DiLoCo against ours: the same model, data and optimizers, 200 steps.
+
+torchft's side runs for real, each worker in a thread; its manager is a stand-in whose all-reduce is the mean over both.
+Ours is the simulator with the same gradients.
+"""
+
+import threading
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+
+import easgd
+import problems
+
+pytest.importorskip("torchft")
+from torchft.local_sgd import DiLoCo, LocalSGD
+
+WORKERS, STEPS, PERIOD, LR = 2, 200, 10, 0.1
+
+
+class Meeting:
+    """All workers' tensors are averaged when the last of them has come."""
+
+    def __init__(self, workers):
+        self.tensors, self.workers = [], workers
+        self.barrier = threading.Barrier(workers, timeout=60)
+
+    def allreduce(self, rank, tensor, should_quantize=False):
+        self.tensors.append((rank, tensor))
+        if self.barrier.wait() == 0:
+            mean = torch.stack([t for _, t in sorted(self.tensors, key=lambda pair: pair[0])]).mean(0)
+            for _, t in self.tensors:
+                t.copy_(mean)
+            self.tensors.clear()
+        self.barrier.wait()
+        return MagicMock()
+
+    def manager(self, rank):
+        manager = MagicMock()
+        manager._use_async_quorum = False
+        manager.should_commit.return_value = True
+        manager.current_step.return_value = 0
+        manager.allreduce.side_effect = lambda tensor, **more: self.allreduce(rank, tensor, **more)
+        return manager
+
+
+def train(wrap):
+    """Two workers in threads, in step through torchft's all-reduces; return each one's parameters after every step."""
+    meeting, rows = Meeting(WORKERS), [[] for _ in range(WORKERS)]
+    models = [problems.net() for _ in range(WORKERS)]
+
+    def work(rank):
+        model = models[rank]
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        with wrap(meeting.manager(rank), model, optimizer):
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                problems.loss(model, problems.batch(rank, step)).backward()
+                optimizer.step()
+                rows[rank].append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return torch.stack([torch.stack(row) for row in rows], dim=1)
+
+
+def ours(method):
+    gradient = easgd.ModelGradient(problems.net(), problems.loss, problems.batch)
+    return easgd.simulate(gradient, gradient.x0, method, lr=LR, workers=WORKERS, steps=STEPS + 1, schedule="sync")
+
+
+def compare(theirs, out):
+    """torchft ends a period after its last step, we before the next one: there x is the center of the next row."""
+    for t in range(1, STEPS + 1):
+        mine = out.center[t + 1].expand(WORKERS, -1) if t % PERIOD == 0 else out.local[t]
+        torch.testing.assert_close(theirs[t - 1], mine, rtol=0, atol=1e-6)
+
+
+def test_local_sgd_is_torchfts():
+    theirs = train(lambda manager, model, optimizer: LocalSGD(manager, model, optimizer, PERIOD))
+    compare(theirs, ours(easgd.LocalSGD(period=PERIOD)))
+
+
+OUTER = {
+    "nesterov": lambda params: torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True),
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.9, momentum=0.3),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.05, betas=(0.9, 0.95), eps=0.1),
+}
+
+
+@pytest.mark.parametrize("outer", OUTER)
+def test_diloco_is_torchfts(outer):
+    def wrap(manager, model, optimizer):
+        return DiLoCo(manager, [model], optimizer, OUTER[outer](model.parameters()), PERIOD)
+
+    compare(train(wrap), ours(easgd.DiLoCo(period=PERIOD, outer=OUTER[outer])))
