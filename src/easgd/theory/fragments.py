@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from easgd.errors import refuse
 from easgd.theory.checks import Array, count, numbers, positive_definite
@@ -114,14 +114,14 @@ class FragmentCycle:
         return np.concatenate([np.where(answered, x - d, x), v, d, center])
 
 
-def _assigned(fragments: int | Sequence[int], n: int) -> Array:
+def _assigned(fragments: int | Sequence[int], n: int) -> NDArray[np.int64]:
     """Return the number of each element's fragment."""
     if not isinstance(fragments, int):
-        numbers_ = np.asarray(fragments)
+        numbers_ = np.asarray(fragments, dtype=np.int64)
         if numbers_.shape != (n,) or not np.array_equal(np.unique(numbers_), np.arange(numbers_.max() + 1)):
             raise refuse("fragments", fragments, f"numbers {n} elements from 0 without a gap", "give one for each")
         return numbers_
     P = count("fragments", fragments)
     if n < P:
         raise refuse("fragments", P, f"there are {n} elements", "give fewer fragments")
-    return np.arange(n) * P // n
+    return np.arange(n, dtype=np.int64) * P // n

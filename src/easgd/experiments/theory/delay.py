@@ -33,7 +33,7 @@ def compute(workers: int, period: int) -> DelayCurves:
     """Evaluate the synchronous maps for k = 1 … τ − 1, and the closed bound of β."""
     if count("period", period) < 3:
         raise refuse("period", period, "delays are below the period", "give 3 or more")
-    delays = np.arange(1, period)
+    delays = np.arange(1.0, period)
 
     def over(function: object, momentum: float, e: float) -> Array:
         each = {"period": period, "momentum": momentum, "schedule": "sync"}
