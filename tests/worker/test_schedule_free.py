@@ -86,7 +86,9 @@ def test_an_exchange_shifts_all_three_points(run_folder):
     worker.close()
 
 
-@pytest.mark.parametrize("method", [easgd.EASGD(period=2), easgd.Downpour(period=2), easgd.ADMM(0.5, period=2)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [easgd.EASGD(period=2), easgd.Downpour(period=2), easgd.ADMM(0.5, period=2)], ids=repr
+)
 def test_modes_between_the_steps_change_nothing(method, tmp_path, monkeypatch):
     """A script that goes to eval mode and back, as for a validation, has the same center."""
     centers = []
@@ -161,7 +163,7 @@ def test_a_wrapper_that_keeps_the_average_is_refused():
             pass
 
     model = nn.Linear(2, 1)
-    with pytest.raises(easgd.SettingError, match="optimizer = Wrapper: .*AdamWScheduleFree"):
+    with pytest.raises(easgd.SettingError, match=r"optimizer = Wrapper: .*AdamWScheduleFree"):
         easgd.attach(model, Wrapper(torch.optim.SGD(model.parameters(), lr=0.1)), easgd.EASGD())
 
 
