@@ -34,8 +34,8 @@ test-integrations: .venv-integrations/.ready
 .venv-integrations/.ready: pyproject.toml constraints.txt
 	test -x .venv-integrations/bin/python || $(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard]' torchft pytest pytest-timeout pytest-xdist \
-	  hypothesis
+	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard,ray]' torchft schedulefree pytest \
+	  pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
 # Every recipe on digits, in minutes; it fails where a figure is missing or empty.

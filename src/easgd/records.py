@@ -7,6 +7,7 @@ that one report reads all of them.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -141,3 +142,15 @@ def breakdown(records: Iterable[Record], worker: int | None = None) -> Breakdown
         if isinstance(record, Step) and (worker is None or record.worker == worker):
             totals.add(record)
     return totals.breakdown()
+
+
+LAST_LOSSES = 100
+
+
+def last_losses(records: Iterable[Record]) -> dict[int, float]:
+    """Return the mean of each worker's last online losses, of those workers that recorded any."""
+    last: dict[int, deque[float]] = {}
+    for record in records:
+        if isinstance(record, Step) and record.loss is not None:
+            last.setdefault(record.worker, deque(maxlen=LAST_LOSSES)).append(record.loss)
+    return {worker: sum(found) / len(found) for worker, found in sorted(last.items())}

@@ -36,7 +36,7 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., End
 
     def run(body: str, *options: str, workers: int = 2) -> Ended:
         script = tmp_path / "train.py"
-        script.write_text(body)
+        script.write_text(body.replace("{folder}", str(tmp_path)))  # a cluster's worker has a folder of its own
         command = [sys.executable, "-m", "easgd", "launch", "-n", str(workers), "--out", "out", *options, str(script)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -33,11 +29,3 @@ def by_hand(workers: int = 2, beta: float = 0.9) -> list[Tensor]:
         center = center + sum(d)
         path.append(center)
     return path
-
-
-def meet(workers: int = 2) -> None:
-    """Wait until all workers have come here: those that attach a second time are not waited for by each other."""
-    Path(f"met-{os.environ['EASGD_RANK']}").touch()
-    end = time.monotonic() + 50
-    while len(list(Path().glob("met-?"))) < workers and time.monotonic() < end:
-        time.sleep(0.01)

@@ -86,6 +86,28 @@ def test_fit_is_the_method_written_by_hand(launch):
     assert not list(ended.folder.glob("lightning_logs/**/events*"))
 
 
+SCALED = """
+from lightning.pytorch.plugins import MixedPrecision
+class Poisoned(Module):
+    def training_step(self, batch, index):
+        loss = super().training_step(batch, index)
+        return loss * float("inf") if index in (2, 3) and rank == 1 else loss
+module = Poisoned()
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+settings["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler=scaler)]
+"""
+
+
+def test_steps_that_the_scaler_skips_count_as_lightning_counts_them(launch):
+    ended = launch(SCRIPT + SCALED + FIT)
+    assert ended.code == 0, ended.output
+    for rank in (0, 1):
+        told = ended.told(rank)
+        assert told["clock"] == told["step"] == STEPS
+        assert told["validated"] == told["center"]
+        assert all(abs(w) < 1e3 for w in told["weight"])
+
+
 def test_a_killed_worker_costs_the_other_nothing(launch):
     ended = launch(SCRIPT + "module.killed_at = 5 if rank == 1 else None" + FIT)
     assert ended.code != 0
@@ -100,8 +122,6 @@ first.fit(module, loader)
 path = first.checkpoint_callback.best_model_path
 own = torch.load(path, weights_only=True)["easgd"]["weights"]["net.weight"]
 class Look(L.Callback):
-    def on_train_start(self, trainer, pl_module):
-        meet()
     def on_train_batch_start(self, trainer, pl_module, batch, index):
         told.setdefault("start", [pl_module.net.weight[0].tolist(), elastic.worker.clock])
 module, elastic = Module(), ElasticAveraging(easgd.EASGD(period=PERIOD, sync=True))

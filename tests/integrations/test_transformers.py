@@ -80,7 +80,6 @@ first = dict(told, clock=elastic.worker.clock, weight=model.net.weight[0].tolist
 
 class Look(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
-        meet()
         told["start"] = [model.net.weight[0].tolist(), elastic.worker.clock]
 model = Model(PretrainedConfig())
 elastic = ElasticAveragingCallback(easgd.EASGD(period=PERIOD, sync=True))
@@ -108,6 +107,29 @@ tell(first=first, step=trainer.state.global_step, final=final)
         assert resumed["start"] == [told["own"], half]
         assert resumed["clock"] == resumed["step"] == STEPS
         assert resumed["final"] == resumed["weight"] == pytest.approx(expected[-1], rel=1e-5)
+
+
+def test_steps_that_the_scaler_skips_count_as_the_trainer_counts_them(launch):
+    body = """
+class Poisoned(Model):
+    def forward(self, x, labels):
+        output = super().forward(x, labels)
+        if self.training and trainer.state.global_step == 1 and rank == 1:
+            output["loss"] = output["loss"] * float("inf")
+        return output
+model = Poisoned(PretrainedConfig())
+trainer = Unshuffled(model, arguments(), train_dataset=data, callbacks=[elastic])
+trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+trainer.accelerator.native_amp = True
+trainer.train()
+tell(step=trainer.state.global_step)
+"""
+    ended = launch(SCRIPT + body)
+    assert ended.code == 0, ended.output
+    for rank in (0, 1):
+        told = ended.told(rank)
+        assert told["clock"] == told["step"] == STEPS
+        assert all(abs(w) < 1e3 for w in told["weight"])
 
 
 def test_a_killed_worker_costs_the_other_nothing(launch):

@@ -163,7 +163,7 @@ def test_a_wrapper_that_keeps_the_average_is_refused():
             pass
 
     model = nn.Linear(2, 1)
-    with pytest.raises(easgd.SettingError, match="optimizer = Wrapper: .*AdamWScheduleFree"):
+    with pytest.raises(easgd.SettingError, match=r"optimizer = Wrapper: .*AdamWScheduleFree"):
         easgd.attach(model, Wrapper(torch.optim.SGD(model.parameters(), lr=0.1)), easgd.EASGD())
 
 

@@ -13,6 +13,7 @@ from torch import nn
 import easgd
 from attaching import net, train
 from easgd.engines.local.control import ended, mark_dead
+from easgd.launch.event_log import loss_summary
 from easgd.worker import seeding
 
 SAME_SEED = """
@@ -252,6 +253,29 @@ def test_the_users_own_numbers_are_recorded(run_folder, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "out" / "records-0-0.jsonl").read_text().splitlines()]
     rows = [line for line in lines if line["event"] == "step"]
     assert [(row["loss"], row["scalars"]) for row in rows] == [(0.5 + k, {"accuracy": 0.25}) for k in range(3)]
+
+
+def test_what_the_center_gains_is_measured_told_and_summed_up(run_folder, tmp_path, capsys):
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, moving_rate=0.5))
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        worker.log(loss=2.0)
+        own, center = worker.compare(lambda: model.weight.norm())
+    assert model.training
+    assert own == pytest.approx(float(model.weight.norm().detach()))
+    assert center == pytest.approx(float(worker.center()["weight"].norm()))
+    assert own != center
+    assert f"easgd: step 3: own weights {own:.4f}, center {center:.4f}" in capsys.readouterr().out
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    worker.close()
+    losses, compared = loss_summary(tmp_path / "out")
+    assert losses.endswith("their last 100 steps: 2.0000")
+    gain = f"the center gains {own - center:.4f}" if center < own else "the center gains nothing"
+    assert compared == f"last comparison: own weights {own:.4f} (mean of 1), center {center:.4f}: {gain}"
 
 
 def stepping(model, optimizer, compiled=False):

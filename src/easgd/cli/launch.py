@@ -13,7 +13,7 @@ from easgd.engines.run import engine_named
 from easgd.errors import SettingError
 from easgd.launch.backend import RunRequest
 from easgd.launch.checks import check_gpus
-from easgd.launch.event_log import network_summary, time_split
+from easgd.launch.event_log import loss_summary, network_summary, time_split
 from easgd.launch.launcher import Launcher
 from easgd.launch.output import say
 from easgd.launch.process import describe_exit
@@ -148,12 +148,12 @@ def on_cluster(reference: str | None) -> bool:
 
 
 def report(launcher: Launcher) -> None:
-    """Save the centers; print the time split, what crossed the network, and the exit codes if one is not 0."""
+    """Save the centers; print the time split, the losses, the traffic, and the exit codes if one is not 0."""
     out = launcher.backend.out
     for saved in save_centers(launcher.centers, out):
         say(f"the center is saved in {saved}")
     print_time_split(out)
-    for line in network_summary(out):
+    for line in [*loss_summary(out), *network_summary(out)]:
         print(line)
     if any(launcher.exit_codes.values()):
         ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))

@@ -42,8 +42,10 @@ class Attachment:
         """Return this worker's folder under `root`; alone, `root` itself."""
         return str(root) if self.context.alone else str(Path(root) / f"worker-{self.context.rank}")
 
-    def attach(self, model: nn.Module, optimizer: Any, state: dict[str, Any] | None = None) -> Worker:
-        """Join the run; `state` is what `state` gave when a checkpoint was saved."""
+    def attach(
+        self, model: nn.Module, optimizer: Any, state: dict[str, Any] | None = None, step: int = 0
+    ) -> Worker:  # fmt: skip
+        """Join the run at the framework's `step`; `state` is what `state` gave when a checkpoint was saved."""
         optimizer = unwrapped(optimizer)
         # A model that was restored holds the center's x. Joining moves it with all that a schedule-free optimizer has
         # beside it, which is put back with the worker's own weights.
@@ -62,7 +64,14 @@ class Attachment:
                 optimizer.load_state_dict(restored)
                 set_train_modes(optimizer, state.get("modes", []))
             self.worker.load_state_dict(state["worker"])
+        self._ahead = step - self.worker.clock
         return self.worker
+
+    def end_step(self, step: int) -> None:
+        """Let the worker's clock follow the framework's, which counts a step that a gradient scaler has skipped."""
+        if self.training and self.worker is not None:
+            while self.worker.clock + self._ahead < step:
+                self.worker.skip_step()
 
     def begin_step(self) -> None:
         """Begin the worker's step now, once per optimizer step, whichever forward the framework calls."""

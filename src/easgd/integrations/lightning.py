@@ -73,7 +73,7 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
             )  # fmt: skip
         if self._reseed:
             reorder(trainer.train_dataloader, self.attachment.context.rank)
-        self.attachment.attach(pl_module, trainer.optimizers[0], self._state)
+        self.attachment.attach(pl_module, trainer.optimizers[0], self._state, trainer.global_step)
         self._state = None
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -82,6 +82,7 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = trainer.global_step
+        self.attachment.end_step(step)
         if step != self._logged and step % trainer.log_every_n_steps == 0:
             self._logged, values = step, self.attachment.observables.take()
             for logger in trainer.loggers if values else ():

@@ -55,10 +55,14 @@ class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
         if self.attachment.settings.get("reseed", True):
             reorder(kwargs.get("train_dataloader"), self.attachment.context.rank)
         saved = self._state_file(args, state)
-        self.attachment.attach(model, optimizer, checkpoint.load(saved) if saved.exists() else None)
+        restored = checkpoint.load(saved) if saved.exists() else None
+        self.attachment.attach(model, optimizer, restored, state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.attachment.begin_step()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.attachment.end_step(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
         self.add_observables(logs)  # `Trainer` has put a copy into its history already

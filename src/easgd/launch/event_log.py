@@ -16,7 +16,7 @@ from pathlib import Path
 from easgd.errors import SettingError
 from easgd.files import reason
 from easgd.launch.output import say
-from easgd.records import Breakdown, Event, Record, Step, breakdown, read_records
+from easgd.records import LAST_LOSSES, Breakdown, Event, Record, Step, breakdown, last_losses, read_records
 
 STRAGGLER = 1.5
 """A worker whose step takes this many times the usual one is named in the summary."""
@@ -63,6 +63,24 @@ def time_split(out: Path) -> list[tuple[int, Breakdown]]:
         if isinstance(record, Step):
             steps.setdefault(record.worker, []).append(record)
     return [(worker, breakdown(steps[worker])) for worker in sorted(steps)]
+
+
+def loss_summary(out: Path) -> list[str]:
+    """Say what the workers' losses were in the end, and what the center gained over them, where they were logged."""
+    online = last_losses(read_records(out))
+    compared: dict[int, tuple[float, float]] = {}
+    for record in read_records(out):
+        if isinstance(record, Step) and record.scalars is not None and {"own", "center"} <= record.scalars.keys():
+            compared[record.worker] = record.scalars["own"], record.scalars["center"]
+    lines = []
+    if online:
+        last = ", ".join(f"{found:.4f}" for found in online.values())
+        lines.append(f"loss of the workers, mean of their last {LAST_LOSSES} steps: {last}")
+    if compared:
+        own, center = (statistics.fmean(values) for values in zip(*compared.values(), strict=True))
+        gain = f"the center gains {own - center:.4f}" if center < own else "the center gains nothing"
+        lines.append(f"last comparison: own weights {own:.4f} (mean of {len(compared)}), center {center:.4f}: {gain}")
+    return lines
 
 
 def network_summary(out: Path) -> list[str]:

@@ -20,7 +20,7 @@ from easgd.training.folder import RunFolder
 from easgd.training.run import COLUMNS, Curve, curves_of
 from easgd.training.select import Choice, choose
 
-MARKS = ("config.json", "evaluations.jsonl")
+MARKS = ("config.json", "evaluations.jsonl", "records-launcher.jsonl")
 """A folder that holds one of these is a run, or what is left of one."""
 COMPARISON = "compare.json"
 
@@ -119,8 +119,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             raise refuse("run", path, "no such folder", "give folders of runs or comparisons")
         below = planned(path) or sorted({mark.parent for name in MARKS for mark in path.rglob(name)})
+        below = [folder for folder in below if not folder.name.startswith("earlier-")]  # records that were moved aside
         if not below:
-            remedy = "give the folder of `easgd train --out` or `easgd compare --out`"
+            remedy = "give the folder of `easgd train`, `launch` or `compare --out`"
             raise refuse("run", path, "it holds no runs", remedy)
         found |= dict.fromkeys(below)
     return list(found)

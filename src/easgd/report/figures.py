@@ -72,7 +72,7 @@ def _time_axis(model: ReportData) -> Axis:
 
 
 def record_panel(model: ReportData, name: str, label: str) -> Panel:
-    """A quantity of the exchanges ("distance" or "staleness") against time, from the records of the first seed."""
+    """A quantity of the workers ("loss", "distance" or "staleness") against time, from the first seed's records."""
     series = []
     for number, line in enumerate(model.lines):
         times, values = getattr(line.choice.runs[0].scan, name).points()

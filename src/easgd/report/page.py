@@ -129,7 +129,7 @@ def _sections(model: ReportData, tables: dict[str, Table], plots: list[Plot]) ->
 
     return [
         section("time-to-error", "bars"), section("best-errors"), section("learning-rates"),
-        section("time-breakdown", "split"), section("traffic", "distance", "staleness", "bytes"),
+        section("time-breakdown", "loss", "split"), section("traffic", "distance", "staleness", "bytes"),
         section("events"), section("nodes"), section("runs"), folded("settings"), folded("environment"),
     ]  # fmt: skip
 

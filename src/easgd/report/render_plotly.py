@@ -27,6 +27,7 @@ def make_plots(model: ReportData, scale: str = "auto") -> list[Plot]:
         *(line_plot(curve_panel(model, model.lines, name, scale)) for name in PANELS),
         *([level_plot(levels)] if levels else []),
         stacked_plot(split_panel(model)),
+        line_plot(record_panel(model, "loss", "loss of the workers on their own batches")),
         line_plot(record_panel(model, "distance", "distance to the center: ‖x − x̃‖")),
         line_plot(record_panel(model, "staleness", "staleness: center updates since the last exchange")),
         line_plot(bytes_panel(model)),

@@ -46,10 +46,10 @@ class BinnedMean:
 
 
 class Scan:
-    """Sums over the records of one run; `distance` and `staleness` are means over time."""
+    """Sums over the records of one run; `distance`, `staleness` and the workers' own `loss` are means over time."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.distance, self.staleness = BinnedMean(), BinnedMean()
+        self.distance, self.staleness, self.loss = BinnedMean(), BinnedMean(), BinnedMean()
         self.bytes = self.exchanges = 0
         self.counts: Counter[str] = Counter()
         self.nodes: dict[str, set[int]] = {}
@@ -72,6 +72,8 @@ class Scan:
         if step.staleness is not None:
             self.exchanges += 1
             self.staleness.add(step.time, step.staleness)
+        if step.loss is not None:
+            self.loss.add(step.time, step.loss)
         if step.distance is not None:
             self.distance.add(step.time, step.distance)
 

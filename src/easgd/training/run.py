@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from easgd.errors import refuse
-from easgd.records import Breakdown, Record, breakdown, read_records
+from easgd.records import Breakdown, Record, breakdown, last_losses, read_records
 from easgd.training.config import Config
 from easgd.training.folder import RunFolder
 
@@ -85,6 +85,12 @@ class Run:
     def records(self) -> Iterator[Record]:
         """Every step and event of every worker."""
         return read_records(self.path)
+
+    @property
+    def workers_loss(self) -> float | None:
+        """Mean over the workers of their last online losses."""
+        last = last_losses(self.records())
+        return sum(last.values()) / len(last) if last else None
 
     def breakdown(self, worker: int | None = None) -> Breakdown:
         """Where the time went, as in the paper's table."""

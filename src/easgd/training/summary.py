@@ -19,7 +19,11 @@ def closing(run: Run) -> None:
     table.add_column()
     if rows:
         table.add_row("test error of the center", f"{rows[-1]['test_error']:.2%} (best {run.best_error:.2%})")
-        table.add_row("test loss, training loss", f"{rows[-1]['test_loss']:.4f}, {rows[-1]['train_loss']:.4f}")
+        table.add_row(
+            "test loss, training loss of the center", f"{rows[-1]['test_loss']:.4f}, {rows[-1]['train_loss']:.4f}"
+        )
+        if (own := run.workers_loss) is not None:
+            table.add_row("loss of the workers' last batches", f"{own:.4f}")
         table.add_row(clock, f"{rows[-1]['time']:.2f}")
     total = split.compute + split.data + split.communication
     if total > 0 and math.isfinite(total):

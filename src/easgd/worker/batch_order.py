@@ -1,9 +1,9 @@
 """Lets a `DataLoader` give other batches on every worker, in a script that knows nothing of ranks.
 
-A loader that shuffles by torch's global generator differs already (`easgd.worker.seeding`). Here are the two others: one
-that shuffles by a generator of its own, which is reseeded, and one that does not shuffle, which begins at another place
-and goes around, so that every worker still sees the entire set. Only loaders that are read while a model trains are
-changed: an evaluation, in eval mode or without gradients, keeps its order.
+A loader that shuffles by torch's global generator differs already (`easgd.worker.seeding`). Here are the two others:
+one that shuffles by a generator of its own, which is reseeded, and one that does not shuffle, which begins at another
+place and goes around, so that every worker still sees the entire set. Only loaders that are read while a model trains
+are changed: an evaluation, in eval mode or without gradients, keeps its order.
 """
 
 from __future__ import annotations

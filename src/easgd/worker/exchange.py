@@ -132,14 +132,15 @@ class Exchange:
         All start from one point, so nothing but their data tells the first gradients apart. Later ones, and the
         variables themselves, differ through the exchanges.
         """
-        self._comparing = False
         gradients = [p.grad for p in self.replica.params if p.grad is not None]
+        if not all(bool(g.isfinite().all()) for g in map(_dense, gradients)):
+            return  # a step that was skipped
+        self._comparing = False
         if not any(bool(g.any()) for g in gradients):
             return
         digest = hashlib.blake2b(digest_size=8)
         for g in gradients:
-            dense = g.to_dense() if g.is_sparse else g
-            digest.update(dense.detach().contiguous().cpu().view(torch.uint8).numpy().data)
+            digest.update(_dense(g).detach().contiguous().cpu().view(torch.uint8).numpy().data)
         try:
             same = self.client.same_gradient(int.from_bytes(digest.digest(), "little") >> 1)
         except UnreachableError:
@@ -282,6 +283,10 @@ class Exchange:
         self._reset_due = False
         self.deferred = state["deferred"]
         self.answer = None if state["answer"] is None else state["answer"].clone()
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def idle_cores(workers: int) -> bool:

@@ -1,4 +1,4 @@
-"""Replicas of schedule-free optimizers (Defazio et al., "The Road Less Scheduled", 2024), whose variable is three points.
+"""Replicas of schedule-free optimizers (Defazio et al., "The Road Less Scheduled", 2024), which have three points.
 
     z   takes the steps
     x   the average of the z so far: what is evaluated

@@ -11,7 +11,6 @@ from easgd.errors import SettingError, refuse
 from easgd.methods import Method
 from easgd.methods.momentum import LocalMomentum
 
-
 SCHEDULE_FREE = "give one with an average of its own, as schedulefree.AdamWScheduleFree or SGDScheduleFree"
 
 

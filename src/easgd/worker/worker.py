@@ -12,8 +12,8 @@ Alone, with no launcher, nothing is exchanged and the script trains as it did be
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal
 
 import torch
@@ -24,12 +24,13 @@ from easgd.center.client import CenterClient, JoinRequest
 from easgd.center.layout import Layout
 from easgd.center.memory import MemoryClient
 from easgd.center.transports import connect
+from easgd.console import show
 from easgd.errors import SettingError, UnreachableError
 from easgd.methods import Method
 from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
-from easgd.worker.held_center import HeldCenter, copied
+from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
 from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.schedule_free import ScheduleFreeReplica, is_schedule_free, replica_of
@@ -152,7 +153,7 @@ class Worker:
         if self.client is not None:
             values = self.client.state_dict()
         elif self.method.sequential or isinstance(self.replica, ScheduleFreeReplica):
-            values = Layout.of(self.tensors).split(self.state.local())  # x, not the point that the optimizer looks ahead to
+            values = Layout.of(self.tensors).split(self.state.local())  # the paper's x, not a look-ahead point
         else:
             return copied(self.model)
         state = full_state(self.model, self.tensors, values)
@@ -162,16 +163,20 @@ class Worker:
             state = recalibrated(self.model, state, batches)
         return state
 
-    @contextmanager
-    def at_center(self) -> Iterator[None]:
+    def at_center(self) -> AbstractContextManager[None]:
         """Let the model hold the center's weights inside a `with` block, for an evaluation; then its own again."""
-        # A compiled module prefixes its names; the center's state dict has the plain ones.
-        model = getattr(self.model, "_orig_mod", self.model)
-        held = HeldCenter(model, self.replica.optimizer, self.center())
-        try:
-            yield
-        finally:
-            held.release()
+        return holding(self.model, self.replica.optimizer, self.center())
+
+    def compare(self, evaluate: Callable[[], float], *, tell: bool = True) -> tuple[float, float]:
+        """Call `evaluate` with the worker's own weights and with the center's; return both values.
+
+        They are recorded as `own` and `center` of this step, and printed unless `tell` is False.
+        """
+        own, center = compare(self, evaluate)
+        self.log(own=own, center=center)
+        if tell:
+            show(f"easgd: step {self.clock}: own weights {own:.4f}, center {center:.4f}\n")
+        return own, center
 
     # the loop --------------------------------------------------------------------------------------------------
 
@@ -228,6 +233,13 @@ class Worker:
         self._begun = False
         if self._eager:
             self.begin()
+
+    def skip_step(self) -> None:
+        """Count a step that moved nothing, because a gradient was not finite, where the training loop counts it too."""
+        self.begin()
+        self.exchange.before_step(closure=True)  # no step follows that an exchange in place could be adapted to
+        self.exchange.finish()
+        self._begun = False
 
     # saving and leaving ----------------------------------------------------------------------------------------
 
