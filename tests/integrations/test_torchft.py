@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
+import descendants
 import easgd
 import problems
 
@@ -98,3 +99,35 @@ def test_diloco_is_torchfts(outer):
         return DiLoCo(manager, [model], optimizer, OUTER[outer](model.parameters()), PERIOD)
 
     compare(train(wrap), ours(easgd.DiLoCo(period=PERIOD, outer=OUTER[outer])))
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("delay", [0, 1])
+def test_the_rule_of_streaming_diloco_is_torchfts(delay, mixing):
+    """Two fragments, a constant gradient 2, inner rate 1, outer SGD of rate 2, period 6, two workers."""
+    meeting, rows = Meeting(WORKERS), [[] for _ in range(WORKERS)]
+
+    def work(rank):
+        parts = [torch.nn.Linear(1, 1, bias=False) for _ in range(2)]
+        weights = [part.weight for part in parts]
+        for start, weight in enumerate(weights):
+            torch.nn.init.constant_(weight, 1.0 + start)
+        manager, inner = meeting.manager(rank), torch.optim.SGD(weights, lr=1.0)
+        # A manager counts the commits: they decide whose turn it is.
+        manager.current_step.side_effect = lambda: manager.should_commit.call_count
+        outer = [torch.optim.SGD([weight], lr=2.0) for weight in weights]
+        with DiLoCo(manager, parts, inner, outer, 6, fragment_sync_delay=delay, fragment_update_alpha=mixing):
+            for _ in range(30):
+                for weight in weights:
+                    weight.grad = torch.full_like(weight, 2.0)
+                inner.step()
+                rows[rank].append([weight.item() for weight in weights])
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rule = descendants.streaming([1.0, 2.0], 2, 6, delay, mixing, 2.0, 1.0, 2.0, 30)
+    for row in rows:
+        torch.testing.assert_close(torch.tensor(row), torch.tensor(rule, dtype=torch.float32), rtol=0, atol=1e-5)

@@ -59,3 +59,22 @@ def delayed_nesterov(g, x0, p, tau, lr, steps, eta, mu, n, power=0.0):
         centers.append(center.copy())
         local.append(np.array(x))
     return np.array(centers), np.array(local)
+
+
+def streaming(x0, parts, period, delay, mixing, gradient, lr, outer_lr, steps):
+    """Streaming DiLoCo with an outer SGD and workers that all do the same; return x after every step.
+
+    One part is sent `delay` steps before each multiple of τ/P and answered there, where x becomes a mixture: `mixing`
+    is the share of the worker's own x (torchft's `fragment_update_alpha`), the rest is x̃.
+    """
+    every, center, x, sent, rows = period // parts, list(x0), list(x0), {}, []
+    for step in range(1, steps + 1):
+        x = [value - lr * gradient for value in x]
+        part = (step - 1) // every % parts
+        if step % every == (every - delay) % every:
+            sent[part] = center[part] - x[part]
+        if step % every == 0:
+            center[part] -= outer_lr * sent.pop(part)
+            x[part] = (1 - mixing) * center[part] + mixing * x[part]
+        rows.append(list(x))
+    return np.array(rows)
