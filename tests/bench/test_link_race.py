@@ -106,9 +106,17 @@ class Nothing:
 
 
 def test_rates_are_those_of_whole_cycles():
-    assert throughput.rate([9.0, 9.0, 1.0, 3.0, 7.0], 2, 8) == 8 * 2 / 4.0
-    assert throughput.rate([1.0, 3.0, 7.0], 2, 8) == 8 * 2 / 4.0
-    assert throughput.cycle(case("eamsgd/period=50")) == 50
+    one = case("easgd/period=2")
+    assert throughput.rate([9.0, 9.0, 1.0, 3.0, 7.0], one, 8) == 8 * 2 / 4.0
+    assert throughput.rate([1.0, 3.0, 7.0], one, 8) == 8 * 2 / 4.0
+    assert throughput.rate([9.0, 9.0, 5.0, 1.0], case("ddp-powersgd"), 8) == 8.0, "two whole gradients, a warm-up"
+
+
+def test_steps_that_cost_more_are_not_taken_for_the_others():
+    cases = [case(name) for name in ("ddp", "ddp-powersgd", "post-local", "eamsgd/period=50")]
+    assert [(one.head, one.cycle, one.least) for one in cases] == [(0, 1, 2), (2, 1, 4), (2, 10, 12), (0, 50, 50)]
+    times = [5.0, 5.0, *[1.0] * 7, 3.0, 1.0, 1.0]
+    assert summary.seconds_of(times, 22, 10) == pytest.approx(sum(times) + 10 * 1.2)
 
 
 def test_methods_come_from_the_registry():

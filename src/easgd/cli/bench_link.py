@@ -34,7 +34,7 @@ class LinkOptions:
     jobs: tuple[str, ...] = option("of the race: cifar, gpt, mlp (all)", (), nargs="+", metavar="NAME")
     whole: bool = option("of the race: train DDP and its kind to the end on every link", False)
     limit: Positive | None = option(
-        "seconds after which a run ends (40 to 120, by the job; with --throughput 10)", metavar="SECONDS"
+        "seconds after which a run ends (40 to 120, by the job; with --throughput 20)", metavar="SECONDS"
     )
     steps: Count | None = option("budget of a worker's steps, if it is to be smaller than the job's")
     seed: Seed = option("of the batches", 0)

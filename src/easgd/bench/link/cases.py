@@ -47,6 +47,24 @@ class Case:
         key = type(self.method).key
         return 0.0 if key == "easgd" else 0.9
 
+    @property
+    def head(self) -> int:
+        """First steps that cost more than the others: two of PowerSGD and post-local SGD reduce whole gradients."""
+        return 2 if self.name in ("ddp-powersgd", "post-local") else 0
+
+    @property
+    def cycle(self) -> int:
+        """Steps after which the work repeats: the period of what averages, one step of DDP."""
+        if self.name == "post-local":
+            return 10
+        period = 1 if self.method is None else self.method.period
+        return period if isinstance(period, int) else 50
+
+    @property
+    def least(self) -> int:
+        """Steps that show what a step costs: the head and a cycle, two where a cycle is one step."""
+        return self.head + max(2, self.cycle)
+
     def fits(self, sgd: bool) -> bool:
         """Whether the case is another one than its fellows when the local optimizer is not SGD."""
         return sgd or self.method is None or type(self.method).key != "eamsgd"

@@ -61,8 +61,8 @@ def _specs(
         yield full
     for mbit in speeds:
         if mbit is not None and rival:
-            short = min(SHORT_STEPS, count)
-            yield Spec(name, one.name, mbit, short, 1, SHORT_SECONDS, measured=False, seed=seed)
+            short = min(max(SHORT_STEPS, one.least), count)
+            yield Spec(name, one.name, mbit, short, one.least, SHORT_SECONDS, measured=False, seed=seed)
         elif mbit is not None:
             yield msgspec.structs.replace(full, mbit=mbit)
 

@@ -17,10 +17,13 @@ from easgd.bench.link.cases import ALONE, Case
 from easgd.bench.link.jobs import Job
 from easgd.worker.attach import attach
 
-POST_LOCAL_PERIOD, POST_LOCAL_WARMUP = 10, 19
-"""The averager counts from 0: with 19, parameters are averaged after steps 20, 30, …, where they are measured."""
+POST_LOCAL_PERIOD, POST_LOCAL_START, POST_LOCAL_WARMUP = 10, 2, 9
+"""The averager counts from 0: with 9, parameters are averaged after steps 10, 20, …, where they are measured."""
 POWERSGD_RANK, POWERSGD_START = 2, 2
 """PowerSGD's first steps reduce whole gradients: two, the fewest that it allows with error feedback."""
+
+ONE_BUCKET = 100_000
+"""Megabytes that no model of a job has."""
 
 
 class Side:
@@ -58,7 +61,9 @@ class DataParallel(Side):
         super().__init__(contestant, job)
         distributed.init_process_group("gloo")
         self.rank = distributed.get_rank()
-        wrapped = DistributedDataParallel(self.plain)
+        # PowerSGD reduces from callbacks, whose order among several buckets may differ between the ranks: gloo aborts.
+        cap = ONE_BUCKET if contestant.name == "ddp-powersgd" else None
+        wrapped = DistributedDataParallel(self.plain, bucket_cap_mb=cap)
         self.model = wrapped
         if contestant.name in HOOKS:
             HOOKS[contestant.name](self, wrapped)
@@ -67,7 +72,7 @@ class DataParallel(Side):
         """Reduce gradients for the first steps, then only the parameters, every few steps."""
         hook: Any = post_localSGD_hook
         state = hook.PostLocalSGDState(
-            None, None, start_localSGD_iter=POST_LOCAL_WARMUP, post_local_gradient_allreduce=False
+            None, None, start_localSGD_iter=POST_LOCAL_START, post_local_gradient_allreduce=False
         )
         wrapped.register_comm_hook(state, hook.post_localSGD_hook)
         averager = PeriodicModelAverager(period=POST_LOCAL_PERIOD, warmup_steps=POST_LOCAL_WARMUP)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from easgd.bench import Row
-from easgd.bench.link.cases import Case
+from easgd.bench.link.cases import Case, case
 from easgd.bench.link.contestant import Spec
 from easgd.bench.link.jobs import JOBS
 from easgd.report.figure import Axis, FigureSpec, LineSeries, Panel, PanelRow
@@ -50,10 +50,14 @@ def crossing(points: Sequence[Sequence[float]], target: float) -> tuple[float, f
     return None
 
 
-def seconds_of(times: Sequence[float], steps: float) -> float:
-    """Return how long this many steps take: the first as they were measured, the rest as the later half's median."""
+def seconds_of(times: Sequence[float], steps: float, cycle: int = 1) -> float:
+    """Return how long this many steps take: the first as they were measured, the rest as those after.
+
+    That is the median of the later half, or the mean of the last cycle where not all steps do the same.
+    """
     known = min(len(times), math.floor(steps))
-    return sum(times[:known]) + (steps - known) * statistics.median(times[len(times) // 2 :])
+    later = statistics.median(times[len(times) // 2 :]) if cycle == 1 else statistics.mean(times[-cycle:])
+    return sum(times[:known]) + (steps - known) * later
 
 
 def time_to(records: Records, job: str, name: str, mbit: float | None, target: float) -> Time:
@@ -68,7 +72,7 @@ def time_to(records: Records, job: str, name: str, mbit: float | None, target: f
         found = crossing(record["points"], target)
         return Time(math.inf, within=record["seconds"]) if found is None else Time(found[0])
     if mbit in short and None in whole and (found := crossing(whole[None]["points"], target)) is not None:
-        return Time(seconds_of(short[mbit]["times"], found[1]), composed=True)
+        return Time(seconds_of(short[mbit]["times"], found[1], case(name).cycle), composed=True)
     return Time(math.inf)
 
 

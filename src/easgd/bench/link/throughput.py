@@ -16,7 +16,7 @@ from easgd.bench.link.contestant import Spec
 from easgd.bench.link.jobs import JOBS
 from easgd.bench.link.summary import link_name
 
-JOB, SECONDS, FILE = "mlp", 10.0, "throughput.jsonl"
+JOB, SECONDS, FILE = "mlp", 20.0, "throughput.jsonl"
 
 
 def plan(cases: Sequence[Case], speeds: Sequence[float | None], seconds: float = SECONDS) -> list[Spec]:
@@ -24,21 +24,16 @@ def plan(cases: Sequence[Case], speeds: Sequence[float | None], seconds: float =
     found = [Spec(JOB, ALONE, None, 10**6, 10, seconds, measured=False)]
     for one in cases:
         if one.name != ALONE:
-            found += [Spec(JOB, one.name, mbit, 10**6, cycle(one), seconds, measured=False) for mbit in speeds]
+            found += [Spec(JOB, one.name, mbit, 10**6, one.least, seconds, measured=False) for mbit in speeds]
     ours = {one.name for one in cases if one.method is not None}
     return sorted(found, key=lambda spec: spec.case in ours)
 
 
-def cycle(one: Case) -> int:
-    """Return the steps after which the work of a case repeats: the period of a method, one step of DDP."""
-    period = getattr(one.method, "period", 1)
-    return period if isinstance(period, int) and one.method is not None else 10 if one.name == "post-local" else 1
-
-
-def rate(times: Sequence[float], steps: int, batch: int) -> float:
-    """Return images per second over whole cycles of `steps`; the first one warms up if others follow."""
-    whole = len(times) // steps * steps
-    used = times[steps:whole] if whole > steps else times[:whole] or times
+def rate(times: Sequence[float], one: Case, batch: int) -> float:
+    """Return images per second over whole cycles; the first one warms up if others follow."""
+    body, cycle = times[one.head :], one.cycle
+    whole = len(body) // cycle * cycle
+    used = body[cycle:whole] if whole > cycle else body[:whole] or times
     return batch * len(used) / sum(used)
 
 
@@ -55,7 +50,7 @@ def rows(records: Mapping[Spec, dict[str, Any]], cases: Sequence[Case]) -> list[
 
 def _mean(record: Mapping[str, Any], one: Case) -> float:
     both = [record["times"], *([record["other"]["times"]] if record.get("other") else [])]
-    return statistics.mean(rate(times, cycle(one), JOBS[JOB].batch) for times in both)
+    return statistics.mean(rate(times, one, JOBS[JOB].batch) for times in both)
 
 
 def markdown(found: Sequence[Row], cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
