@@ -31,9 +31,9 @@ class OutputReceiver:
 
     def _relay(self, name: str) -> LineRelay:
         if name not in self._relays:
-            stream, _, rank = name.partition("-")
+            stream, _, rank = name.partition("-")  # of a rank of a group, WORKER.RANK
             log = self._logs.setdefault(rank, Log(self.out / "logs" / f"worker-{rank}.log"))
-            self._relays[name] = LineRelay(int(rank), log, "stdout" if stream == "out" else "stderr")
+            self._relays[name] = LineRelay(rank, log, "stdout" if stream == "out" else "stderr")
         return self._relays[name]
 
     def close(self) -> None:
