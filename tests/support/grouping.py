@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -130,3 +133,34 @@ def alone(name: str) -> tuple[dict[str, torch.Tensor], list[dict[str, torch.Tens
     x0 = torch.cat([p.detach().flatten() for p in model.parameters()])
     path = easgd.simulate(gradient, x0, method, lr=LR, workers=WORKERS, steps=WORKERS * STEPS)
     return named(path.center[-1]), [named(x) for x in path.local[-1]]
+
+
+def lose_a_rank(folder: str) -> None:
+    """Two DDP groups: in the first, rank 1 is killed after its fifth step; the second trains until it is back."""
+    dist.init_process_group("gloo")
+    model = spread("ddp", net())
+    start = torch.cat([p.detach().flatten() for p in model.parameters()])
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+    rank, member, again = worker.rank, worker.member, worker.context.incarnation > 0
+    if again:
+        moved = bool((worker.replica.read() - start).abs().max() > 0)
+        Path(folder, f"back-{member}").write_text(str(moved))
+    was_alone, slowest, last = False, 0.0, time.perf_counter()
+    for step in range(1_000_000):
+        x, y = batch(rank, step)
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if rank == 0 and member == 1 and step == 5 and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 0 and again and step == 5:
+            break
+        was_alone |= worker.client.living == 1 and step > 5
+        if rank == 1 and was_alone:
+            slowest = max(slowest, time.perf_counter() - last)
+            if worker.client.living == 2:  # both ranks know it from the same exchange
+                break
+        last = time.perf_counter()
+    if rank == 1 and member == 0:
+        Path(folder, "steps").write_text(f"{step} {slowest}")

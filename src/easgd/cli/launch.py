@@ -95,6 +95,8 @@ def check(options: LaunchOptions) -> None:
         raise SettingError(f"script {name!r} does not exist; give the path of a Python file, or -m and a module")
     if options.join is not None and (options.schedule or options.out):
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
+    if options.join is not None and options.nproc != 1:
+        raise SettingError("--join starts workers like those of the run it joins; leave out --nproc-per-worker")
 
 
 def print_runs() -> None:

@@ -121,7 +121,9 @@ class GroupClient:
         """Apply what wants no answer."""
         if (agreed := self._agree(message, scale)) is None:
             return False
-        refused, unreached, _ = self._call(lambda c, part, a: c.push(part, a) or None, message, agreed)
+        refused, unreached, _ = self._call(
+            lambda c, part, a: (part is not None and c.push(part, a)) or None, message, agreed
+        )
         if unreached:
             raise UnreachableError(f"rank {', '.join(map(str, unreached))} of the group cannot reach the center")
         return not refused

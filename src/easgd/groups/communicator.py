@@ -12,9 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
+dist: Any = torch.distributed  # its stores and groups are not in its list of exports
 SLACK_SECONDS = 60.0
 
 
@@ -73,7 +74,7 @@ class WorkerGroup:
             flat = torch.cat([given.to(dtype), *(part.cpu() for part in parts)])
             self._link("gradients").allreduce(flat).wait()
             held, mean = flat[: len(some)], flat[len(some) :].div_(self.size)
-            for has, p, piece in zip(held, some, mean.split([p.numel() for p in some]), strict=True):
+            for has, p, piece in zip(held, some, torch.split(mean, [p.numel() for p in some]), strict=True):
                 if not has:
                     continue
                 value = piece.view(p.shape).to(p.device)

@@ -11,10 +11,11 @@ import socket
 from typing import Any
 
 LISTEN = "EASGD_STORE_FD"
+LOOPBACK = "127.0.0.1"
 _SERVED: list[Any] = []  # a store ends with its object
 
 
-def bound(host: str = "127.0.0.1") -> socket.socket:
+def bound(host: str = LOOPBACK) -> socket.socket:
     """Return a socket that listens on a free port."""
     server = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     server.bind((host, 0))
@@ -24,11 +25,14 @@ def bound(host: str = "127.0.0.1") -> socket.socket:
 
 def serve(descriptor: int) -> None:
     """Serve the store on an inherited socket, for as long as this process lives."""
-    from torch.distributed import TCPStore
+    import torch.distributed as dist
 
     with socket.socket(fileno=os.dup(descriptor)) as server:
         host, port = server.getsockname()[:2]
-    _SERVED.append(TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor))
+    store: Any = dist.TCPStore(  # type: ignore[attr-defined]
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+    )
+    _SERVED.append(store)
 
 
 def rank_environment(rank: int, member: int, nproc: int, host: str, port: int, run: str) -> dict[str, str]:

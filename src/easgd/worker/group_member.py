@@ -34,7 +34,7 @@ class GroupMember:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """This rank's random stream, of how many: a script that spreads its model decides itself how its ranks differ."""
+        """This rank's random stream, of how many; a script that spreads its model decides how its ranks differ."""
         context = self.context
         if not self.averages:
             return context.rank, context.workers

@@ -44,6 +44,21 @@ def exchanged(
     return named
 
 
+def check_tied(model: nn.Module, optimizer: torch.optim.Optimizer, tied: set[int], optimized: int) -> None:
+    """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
+    now = sum(len(group["params"]) for group in optimizer.param_groups)
+    if now != optimized:
+        raise SettingError(
+            f"the optimizer has {now} parameters, {optimized} when attached; call easgd.attach after add_param_group"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in tied:
+            raise SettingError(
+                f"{name} was frozen when attached and trains now, untied to the center; "
+                "write easgd.attach(…, include_frozen=True)"
+            )
+
+
 def full_state(model: nn.Module, tensors: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
     """The model's state dict with the exchanged tensors at `values`; tied names get the same value."""
     names = {id(tensor): name for name, tensor in tensors.items()}

@@ -37,9 +37,9 @@ from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
 from easgd.worker.process_group import check_synchronous
 from easgd.worker.recorder import Recorder, TimedLoader
-from easgd.worker.schedule_free import ScheduleFreeReplica, is_schedule_free, replica_of
+from easgd.worker.schedule_free import ScheduleFreeReplica, replica_of
 from easgd.worker.state import WorkerState
-from easgd.worker.tensors import SCHEDULE_FREE, bare, exchanged, full_state, remainder
+from easgd.worker.tensors import bare, check_tied, exchanged, full_state, remainder
 
 GATHER_SECONDS = 60.0
 Buffers = Literal["average", "local", "recalibrate"]
@@ -228,27 +228,10 @@ class Worker:
             self._eager = True
             self.begin()
         if not self.context.alone:
-            self._check_parameters()
+            check_tied(self.model, self.replica.optimizer, self._tied, self._optimized)
         if self.group is not None:
             self.group.before_step(closure)
         self.exchange.before_step(closure)
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
-        now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
-        if now != self._optimized:
-            raise SettingError(
-                f"the optimizer has {now} parameters, {self._optimized} when attached; "
-                "call easgd.attach after add_param_group"
-            )
-        if is_schedule_free(self.replica.optimizer) and not isinstance(self.replica, ScheduleFreeReplica):
-            raise SettingError(f"the optimizer has become schedule-free; {SCHEDULE_FREE}")
-        for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad and id(parameter) not in self._tied:
-                raise SettingError(
-                    f"{name} was frozen when attached and trains now, untied to the center; "
-                    "write easgd.attach(…, include_frozen=True)"
-                )
 
     def finish(self) -> None:
         """The optimizer has stepped: complete the exchange."""

@@ -95,6 +95,7 @@ def _start(
     """Start a child that writes to `outputs`; return its process id, which is also that of its group."""
     stdout, stderr = outputs
     stores = [] if store is None else [store]
+    served = {} if store is None else {LISTEN: str(store)}
     if template is not None:
         with suppress(OSError):  # it was killed: a new interpreter takes longer, and says what is wrong
             return template.start(target, environment, stdout, stderr, *stores)
@@ -102,7 +103,7 @@ def _start(
     with sigint_blocked():
         # A session of its own: the terminal's Ctrl-C reaches the launcher only, which then decides.
         process = subprocess.Popen(
-            command, env=environment | {LISTEN: str(fd) for fd in stores}, stdin=subprocess.DEVNULL, stdout=stdout,
+            command, env=environment | served, stdin=subprocess.DEVNULL, stdout=stdout,
             stderr=stderr, start_new_session=True, pass_fds=(lifeline.read, *inherit, *stores),
         )  # fmt: skip
     process.returncode = 0  # `WorkerProcess.close` reaps it; Popen must not

@@ -139,7 +139,8 @@ def _become_worker(
         request: dict[str, Any] = json.loads(file.read().decode(errors="surrogateescape"))
     os.environ.clear()
     os.environ.update(request["environment"])
-    os.environ.update({LISTEN: str(descriptor) for descriptor in store})
+    if store:
+        os.environ[LISTEN] = str(store[0])
     os.chdir(request["cwd"])
     _renew()
     _rename(request["target"])
