@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -59,6 +60,14 @@ def _place(model: nn.Module, process_group: Any, env: Mapping[str, str]) -> tupl
     if all(env.get(name) for name in _RENDEZVOUS):
         return int(env["RANK"]), int(env["WORLD_SIZE"])
     return 0, 1
+
+
+def own_device() -> torch.device:
+    """The first accelerator that this process is shown, else the CPU; ranks of torchrun or a group take one each."""
+    found = torch.accelerator.current_accelerator()
+    if found is None:
+        return torch.device("cpu")
+    return torch.device(found.type, int(os.environ["LOCAL_RANK"])) if "LOCAL_RANK" in os.environ else found
 
 
 def spread(model: nn.Module) -> bool:

@@ -11,7 +11,6 @@ Alone, with no launcher, nothing is exchanged and the script trains as it did be
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
@@ -35,9 +34,9 @@ from easgd.worker.exchange import Exchange, Overlap, Policy
 from easgd.worker.group_member import GroupMember
 from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
-from easgd.worker.process_group import check_synchronous
+from easgd.worker.process_group import check_synchronous, own_device
 from easgd.worker.recorder import Recorder, TimedLoader
-from easgd.worker.schedule_free import ScheduleFreeReplica, replica_of
+from easgd.worker.schedule_free import ScheduleFreeReplica, check_kind, replica_of
 from easgd.worker.state import WorkerState
 from easgd.worker.tensors import bare, check_tied, exchanged, full_state, remainder
 
@@ -93,10 +92,9 @@ class Worker:
             self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
             context.center, context.compression, saved, deadline, process_group,
         )  # fmt: skip
-        if context.run is not None and self.group is not None:
-            return connect_group(context.run, request, self.group.group)
         if context.run is not None:
-            return connect(context.run, request)
+            group = self.group
+            return connect(context.run, request) if group is None else connect_group(context.run, request, group.group)
         return MemoryClient(request) if self.method.sequential and self.method.keeps_average else None
 
     def _enter(self) -> None:
@@ -147,10 +145,7 @@ class Worker:
 
         The launcher shows each worker its own share of a machine's accelerators; ranks of a group take one each.
         """
-        found = torch.accelerator.current_accelerator()
-        if found is None:
-            return torch.device("cpu")
-        return torch.device(found.type, int(os.environ["LOCAL_RANK"])) if "LOCAL_RANK" in os.environ else found
+        return own_device()
 
     def log(self, **scalars: float) -> None:
         """Add numbers of your own to this step's record: `worker.log(loss=loss.item())`.
@@ -229,6 +224,7 @@ class Worker:
             self.begin()
         if not self.context.alone:
             check_tied(self.model, self.replica.optimizer, self._tied, self._optimized)
+            check_kind(self.replica)
         if self.group is not None:
             self.group.before_step(closure)
         self.exchange.before_step(closure)

@@ -19,17 +19,16 @@ from torch import Tensor
 from easgd import checkpoint
 from easgd.center.client import JoinRequest, Move
 from easgd.center.fused_rules import moves_in_place, warm
-from easgd.center.layout import Layout, assembled
+from easgd.center.layout import assembled
 from easgd.center.state import CenterState, accepts
 from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control, ended
-from easgd.engines.local.reader import SharedMemoryReader
+from easgd.engines.local.reader import folder_of, read  # noqa: F401 (the table of transports finds `read` here)
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.errors import NonFiniteError, SettingError, refuse
 from easgd.locks import RecordLocks
 from easgd.methods import Method
-from easgd.worker.context import DEFAULT_CENTER
 
 LIFE_SECONDS = 60.0
 REST = "rest.safetensors"
@@ -41,19 +40,6 @@ def connect(address: str, request: JoinRequest) -> SharedMemoryClient:
     folder = folder_of(Path(address), request.center)
     folder.mkdir(parents=True, exist_ok=True)
     return SharedMemoryClient(folder, request)
-
-
-def read(address: str, name: str) -> tuple[Layout, dict[str, Tensor]]:
-    """Read a center of the run in folder `address`, between two exchanges."""
-    reader = SharedMemoryReader(folder_of(Path(address), name))
-    while (slots := reader.snapshot(patience=LIFE_SECONDS)) is None:
-        time.sleep(10 * POLL)  # its first worker is about to lay it out
-    return reader.layout, reader.named(slots)
-
-
-def folder_of(run: Path, center: str) -> Path:
-    """The folder of one of a run's centers."""
-    return run if center == DEFAULT_CENTER else run / CENTERS / center
 
 
 class SharedMemoryClient:
