@@ -27,6 +27,10 @@ class CenterLostError(ConnectionError):
     """The center has not answered for so long that training on alone has no sense; the weights are on disk."""
 
 
+class RankLostError(ConnectionError):
+    """A rank of a process group did not come to an exchange of all ranks by the deadline."""
+
+
 def refuse(what: str, value: object, bound: str, remedy: str) -> SettingError:
     """Build the one-line error: `what = value`, the bound it breaks, and what to write instead."""
     return SettingError(f"{what} = {value}: {bound}; {remedy}")

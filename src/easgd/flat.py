@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from easgd.device_copies import DeviceCopies
+from easgd.dtensors import is_sharded, local
 from easgd.errors import SettingError
 
 
@@ -37,19 +38,28 @@ class Replica:
     def __init__(
         self, params: Sequence[Tensor], optimizer: torch.optim.Optimizer, *, in_host_memory: bool = True
     ) -> None:
-        self.params = list(params)
+        self._given = list(params)
+        self.sharded = any(map(is_sharded, params))
         self.optimizer = optimizer
         self.sizes = [p.numel() for p in self.params]
         self.size = sum(self.sizes)
         # A single flat parameter is the vector itself, whatever its dtype: nothing is copied.
-        self._lone = len(self.params) == 1 and self.params[0].dim() == 1
-        self._flat = self.params[0].detach() if self._lone else None
+        self._lone = len(self._given) == 1 and self._given[0].dim() == 1 and not self.sharded
+        self._flat = self._given[0].detach() if self._lone else None
         self._stage: Tensor | None = None
         self._in_host_memory, self._awaited = in_host_memory, True
         self._devices: list[torch.device] = []
         self._copies: DeviceCopies | None = None
-        self._index = {id(p): i for i, p in enumerate(self.params)}
+        self._index = {id(p): i for i, p in enumerate(self._given)}
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The tensors; of one that is sharded over ranks (a DTensor) this rank's part, in the parameter's own memory.
+
+        They are asked for every time: FSDP2 may lay a shard out anew at the first forward.
+        """
+        return [local(p) for p in self._given] if self.sharded else self._given
 
     @property
     def lr(self) -> float:
@@ -164,7 +174,8 @@ class Replica:
                 buf = self.optimizer.state[p].get("momentum_buffer") if p in self.optimizer.state else None
                 if buf is None or id(p) not in self._index:
                     continue
-                same = buf.detach() if buf.stride() == p.stride() else torch.empty_like(p).copy_(buf)
+                here, buf = local(p), local(buf)
+                same = buf.detach() if buf.stride() == here.stride() else torch.empty_like(here).copy_(buf)
                 found.append((self._index[id(p)], in_memory_order(same), group["momentum"] * rate))
         return found
 

@@ -28,6 +28,8 @@ class JoinRequest:
         center: which of the run's centers.
         compression: of what crosses a network; None sends float32.
         saved: a center to go on from, {"slots": …, "version": …}, instead of `start`.
+        deadline: seconds to wait for a rank of a process group.
+        process_group: of torch.distributed, where the center is replicated in one; None for all ranks.
     """
 
     method: Method
@@ -39,6 +41,8 @@ class JoinRequest:
     center: str = "center"
     compression: str | None = None
     saved: dict[str, Any] | None = None
+    deadline: float = 600.0
+    process_group: Any = None
 
 
 class CenterClient(Protocol):

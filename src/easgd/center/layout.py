@@ -9,26 +9,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from easgd.dtensors import is_sharded, local, piece_of
 from easgd.errors import SettingError
+
+Piece = tuple[tuple[int, ...], tuple[int, ...]]
+"""Of a tensor that is a part of a sharded one: the shape of the whole, and where the part begins in it."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the flat vector is made of; equal on all workers of a run."""
+    """What the flat vector is made of; equal on all workers of a run.
+
+    `pieces` has an entry for each tensor, None for one that is whole; it is empty where all are.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     strides: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
+    pieces: tuple[Piece | None, ...] = ()
 
     @staticmethod
     def of(tensors: dict[str, Tensor]) -> Layout:
-        """Describe named tensors in their order."""
+        """Describe named tensors in their order; of a sharded one, this rank's part."""
+        parts = [local(t) for t in tensors.values()]
         return Layout(
             tuple(tensors),
-            tuple(tuple(t.shape) for t in tensors.values()),
-            tuple(tuple(t.stride()) for t in tensors.values()),
-            tuple(str(t.dtype) for t in tensors.values()),
+            tuple(tuple(t.shape) for t in parts),
+            tuple(tuple(t.stride()) for t in parts),
+            tuple(str(t.dtype) for t in parts),
+            tuple(map(piece_of, tensors.values())) if any(map(is_sharded, tensors.values())) else (),
         )
 
     @property
@@ -49,6 +59,8 @@ class Layout:
                 if a != b:
                     out.append(f"{name} has {what} {a} here, {b} in the run")
                     break
+        if not out and self.pieces != other.pieces:
+            out.append("the tensors are sharded in another way")
         if not out and self.names != other.names:
             out.append("the parameters come in another order")
         return out
@@ -64,7 +76,8 @@ class Layout:
         return out
 
     def as_json(self) -> dict[str, Any]:
-        return {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
+        whole = {"names": self.names, "shapes": self.shapes, "strides": self.strides, "dtypes": self.dtypes}
+        return {**whole, "pieces": self.pieces} if self.pieces else whole
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Layout:
@@ -73,7 +86,22 @@ class Layout:
             tuple(tuple(s) for s in data["shapes"]),
             tuple(tuple(s) for s in data["strides"]),
             tuple(data["dtypes"]),
+            tuple(None if p is None else (tuple(p[0]), tuple(p[1])) for p in data.get("pieces", ())),
         )
+
+
+def assembled(parts: list[tuple[Layout, dict[str, Tensor]]]) -> dict[str, Tensor]:
+    """Put the tensors of several centers together: parts of a sharded tensor at their place in the whole one."""
+    out: dict[str, Tensor] = {}
+    for layout, values in parts:
+        for name, piece in zip(layout.names, layout.pieces or (None,) * len(layout.names), strict=True):
+            if piece is None:
+                out[name] = values[name]
+                continue
+            whole, offset = piece
+            there = out.setdefault(name, values[name].new_zeros(whole))
+            there[tuple(slice(o, o + n) for o, n in zip(offset, values[name].shape, strict=True))] = values[name]
+    return out
 
 
 def refuse_misfit(problems: list[str]) -> None:

@@ -30,6 +30,10 @@ class LaunchOptions:
     """The options of `easgd launch`; everything from the script's name on belongs to the script."""
 
     workers: Count | None = option("processes to start (4; with --join 1)", flags=("-n", "--workers"), metavar="N")
+    nproc: Count = option(
+        "processes of each worker: a group that finds torchrun's variables, for DDP or FSDP2 inside it",
+        1, flags=("--nproc-per-worker",), metavar="K",
+    )  # fmt: skip
     restarts: Natural = option("start each worker again up to N times after a death", 0)
     schedule: str | None = option("who acts when, unless the script's method says it", choices=lambda: SCHEDULES)
     out: str | None = option("folder for logs, records and the center (runs/<run id>)", metavar="DIR")
@@ -70,6 +74,7 @@ COMMAND = Command(
     [
         "launch -n 4 --restarts 1 train.py --epochs 10",
         "launch -m package.train --epochs 10",
+        "launch -n 2 --nproc-per-worker 4 train_ddp.py --epochs 10",
         "launch --join train-4711-a3f0 train.py --epochs 10",
         "launch --ray 10.0.0.1:6379 -n 64 --compression int8 train.py --epochs 10",
     ],
@@ -90,6 +95,8 @@ def check(options: LaunchOptions) -> None:
         raise SettingError(f"script {name!r} does not exist; give the path of a Python file, or -m and a module")
     if options.join is not None and (options.schedule or options.out):
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
+    if options.join is not None and options.nproc != 1:
+        raise SettingError("--join starts workers like those of the run it joins; leave out --nproc-per-worker")
 
 
 def print_runs() -> None:
@@ -128,13 +135,17 @@ def launch(options: LaunchOptions) -> int:
     id_ = new_id(name)
     out = Path("runs", id_) if options.out is None else Path(options.out)
     command = shlex.join(options.target[1:])
-    request = RunRequest(options.target, workers, id_, out, command, options.schedule, options=engine_options(options))
+    request = RunRequest(
+        options.target, workers, id_, out, command, options.schedule, options=engine_options(options),
+        nproc=options.nproc,
+    )  # fmt: skip
     if options.join is not None:
         with engine.join_run(options.join, request) as backend:
             return Launcher(backend, workers, restarts=options.restarts, grace=options.grace).run()
     with engine.start_run(request) as backend:
         where = f" on {backend.where}" if backend.where else ""
-        say(f"run {id_}: {workers} workers{where}, logs and records in {out}")
+        each = f" of {options.nproc} processes" if options.nproc > 1 else ""
+        say(f"run {id_}: {workers} workers{each}{where}, logs and records in {out}")
         launcher = Launcher(backend, workers, restarts=options.restarts, grace=options.grace)
         code = launcher.run()
         report(launcher)

@@ -56,6 +56,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
     elapsed: float | None = None,
+    nproc_per_worker: int = 1,
     **options: Any,
 ) -> Result:
     """Call fn(*args) in every one of `workers` processes; `easgd.attach` in it finds its run by itself.
@@ -70,6 +71,7 @@ def run(
         out: folder for logs, records and the center; None keeps them only in the result.
         observer: is shown the center ten times a second, and when all workers have ended.
         elapsed: seconds that this run has had before: its records go on from there in `out`.
+        nproc_per_worker: processes of each worker: a group that finds torchrun's variables, for DDP or FSDP2 inside it.
         options: `gpus` (per worker; without it the machine's accelerators are divided); with engine="ray" also
             `address` ("host:port", "auto"; without one Ray is started on this machine alone),
             `compression` ("bf16", "int8"), `shards`, `interval` (seconds between checkpoints of the center).
@@ -81,10 +83,14 @@ def run(
         raise SettingError('easgd.run was called inside a worker: put it under `if __name__ == "__main__":`')
     check_count("workers", workers, 1, "workers=4")
     check_count("restarts", restarts, 0, "restarts=1")
+    check_count("nproc_per_worker", nproc_per_worker, 1, "nproc_per_worker=2")
     check_schedule(schedule)
     target = ["function", fn, tuple(args)]
     folder = None if out is None else Path(out)
-    request = RunRequest(target, workers, new_id("run"), folder, schedule=schedule, elapsed=elapsed, options=options)
+    request = RunRequest(
+        target, workers, new_id("run"), folder, schedule=schedule, elapsed=elapsed, options=options,
+        nproc=nproc_per_worker,
+    )  # fmt: skip
     module = engine_named(engine)
     clean_stale()
     with module.start_run(request) as backend:

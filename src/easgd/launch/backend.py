@@ -27,6 +27,7 @@ class RunRequest:
         schedule: "async", "sync", "round-robin", or None for what the method says.
         elapsed: seconds of training that a resumed run has behind it; None for a new run.
         options: of the engine, by name.
+        nproc: ranks of each worker; with several, each worker is a group that finds torchrun's variables.
     """
 
     target: Sequence[Any]
@@ -37,6 +38,7 @@ class RunRequest:
     schedule: str | None = None
     elapsed: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    nproc: int = 1
 
 
 class Ended(NamedTuple):

@@ -48,8 +48,8 @@ class Log:
 class LineRelay:
     """What a worker writes to one of its terminals: into the log as it is, shown line by line with the rank."""
 
-    def __init__(self, rank: int, log: Log, to: Terminal) -> None:
-        self.prefix, self.log, self.to = f"[{rank}] ", log, to
+    def __init__(self, label: str, log: Log, to: Terminal) -> None:
+        self.prefix, self.log, self.to = f"[{label}] ", log, to
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -77,8 +77,8 @@ class LineRelay:
 class PipeRelay(LineRelay):
     """One pipe from a worker. Reading never blocks, so a silent worker holds up no other."""
 
-    def __init__(self, descriptor: int, rank: int, log: Log, to: Terminal) -> None:
-        super().__init__(rank, log, to)
+    def __init__(self, descriptor: int, label: str, log: Log, to: Terminal) -> None:
+        super().__init__(label, log, to)
         os.set_blocking(descriptor, False)
         self.descriptor = descriptor
 

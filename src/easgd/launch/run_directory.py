@@ -48,6 +48,8 @@ class Description:
     """The monotonic clock at the start: zero of the launcher's time until training begins."""
     elapsed: float = 0.0
     """Seconds of training that a resumed run has behind it."""
+    nproc: int = 1
+    """Ranks of each worker, which is a group if there are several."""
 
 
 def base() -> Path:
@@ -150,7 +152,7 @@ class OwnedRun:
             self.out = self.path / "out" if request.out is None else request.out.absolute()
             self.description = Description(
                 os.getpid(), request.workers, str(self.out), request.command, request.schedule, ray,
-                elapsed=request.elapsed or 0.0,
+                elapsed=request.elapsed or 0.0, nproc=request.nproc,
             )  # fmt: skip
             os.write(self._owner.file, json.dumps(asdict(self.description)).encode())
 

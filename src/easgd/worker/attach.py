@@ -20,6 +20,7 @@ from easgd.worker.batch_order import watch_loaders
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Overlap, Policy
 from easgd.worker.open_workers import at_center, center_name
+from easgd.worker.process_group import in_process_group
 from easgd.worker.tensors import unwrapped, with_momentum_of
 from easgd.worker.worker import Buffers, Worker
 
@@ -41,6 +42,7 @@ def attach(
     name: str | None = None,
     reseed: bool = True,
     include_frozen: bool = False,
+    process_group: Any = None,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -54,7 +56,7 @@ def attach(
             center, or "raise".
         overlap: whether a background thread hides the exchange behind forward and backward; "auto" rather moves x and
             x̃ in place where it can and the workers leave no core idle. The numbers do not depend on it.
-        deadline: seconds to wait for a turn or a synchronous round before a named error.
+        deadline: seconds to wait for a turn, a synchronous round or a rank of a process group before a named error.
         seed: of the order in which `shard` reads the data.
         curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
             unstable there are warned of at the start. Without it, only what is unstable at any curvature is.
@@ -70,6 +72,8 @@ def attach(
             script that knows nothing of ranks draws other batches on each.
         include_frozen: whether parameters that are frozen now are tied to the center too. Needed where a script
             unfreezes them later; else their bytes are saved.
+        process_group: of torch.distributed. Its ranks are the workers of a synchronous method, without `easgd launch`;
+            None takes all ranks of a script that torchrun has started.
 
     Returns:
         The `Worker`.
@@ -84,7 +88,7 @@ def attach(
     follow_thread_setting()
     optimizer = unwrapped(optimizer)
     method = with_momentum_of(optimizer, method)
-    context = RunContext.from_environment()
+    context = in_process_group(RunContext.from_environment(), model, process_group)
     context = at_center(context, center_name(model, optimizer, context, name))
     context = replace(context, compression=compression or context.compression)
     Codec.named(context.compression)  # refuses an unknown name
@@ -98,10 +102,10 @@ def attach(
     worker = Worker(
         model, optimizer, method, context, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
-        include_frozen=include_frozen,
+        include_frozen=include_frozen, process_group=process_group,
     )  # fmt: skip
     if reseed and not context.alone:
-        seeding.reseed(context.rank, context.incarnation)
+        seeding.reseed(worker.stream[0], context.incarnation)
         watch_loaders(worker)
     return worker
 

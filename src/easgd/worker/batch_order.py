@@ -27,7 +27,7 @@ _plain_iter = DataLoader.__iter__
 
 def watch_loaders(worker: Worker) -> None:
     """Let the loaders of this process differ from those of the other workers for as long as `worker` is open."""
-    worker.orders_batches = bool(worker.context.rank or worker.context.incarnation)
+    worker.orders_batches = bool(worker.stream[0] or worker.context.incarnation)
     DataLoader.__iter__ = _iter  # type: ignore[method-assign]
 
 
@@ -46,12 +46,11 @@ def _training() -> Worker | None:
 
 
 def _differ(loader: DataLoader[Any], worker: Worker) -> None:
-    context = worker.context
     holder: Any = loader.batch_sampler
     sampler: Any = getattr(holder, "sampler", None)
     generator = getattr(sampler, "generator", None)
     if generator is not None:
-        seeding.reseed_one(generator, context.rank, context.incarnation)
+        seeding.reseed_one(generator, worker.stream[0], worker.context.incarnation)
     elif type(sampler) is SequentialSampler:
         holder.sampler = _Rotated(sampler)
 
@@ -68,5 +67,6 @@ class _Rotated:
     def __iter__(self) -> Iterator[int]:
         size, worker = len(self.sampler), _training()
         # A script that has asked for its rank has its own way to tell the workers apart.
-        first = 0 if worker is None or worker.rank_asked else worker.context.rank * size // worker.context.workers
+        place, streams = (0, 1) if worker is None or worker.rank_asked else worker.stream
+        first = place * size // streams
         return ((first + k) % size for k in range(size))

@@ -1,7 +1,8 @@
 """Where a worker finds itself: alone, or with a rank in a run, as the launcher says in the environment.
 
-Only `EASGD_*` variables are read and set. A script that knows torchrun's names (RANK, WORLD_SIZE, …) believes that it
-is alone, which it is: it shares no process group with the other workers.
+Only `EASGD_*` variables are read. torchrun's names (RANK, WORLD_SIZE, …) are set only where a worker is a group of
+ranks, and describe that group. Else a script that knows them believes that it is alone, which it is: it shares no
+process group with the other workers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ DEFAULT_CENTER = "center"
 
 TORCHRUN = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
-    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
 )  # fmt: skip
 """What torchrun tells its processes; a worker must not inherit it from whoever launched the run."""
 
@@ -39,6 +41,8 @@ class RunContext:
         schedule: "async", "sync" or "round-robin"; None leaves it to the method.
         origin: the run's first moment on the machine's monotonic clock, so that all records count from one zero.
         elapsed: seconds of training that a resumed run has behind it.
+        nproc: ranks of this worker, which is a group if there are several.
+        member: this process's rank in its group.
     """
 
     rank: int = 0
@@ -52,6 +56,8 @@ class RunContext:
     center: str = DEFAULT_CENTER
     node: str = ""
     compression: str | None = None
+    nproc: int = 1
+    member: int = 0
 
     @property
     def alone(self) -> bool:
@@ -91,4 +97,6 @@ class RunContext:
             center=env.get("EASGD_CENTER", DEFAULT_CENTER),
             node=env.get("EASGD_NODE", ""),
             compression=env.get("EASGD_COMPRESSION") or None,
+            nproc=int(env.get("EASGD_NPROC", "1")),
+            member=int(env.get("EASGD_MEMBER", "0")),
         )

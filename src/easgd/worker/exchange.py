@@ -47,7 +47,8 @@ class Exchange:
         # Buffers change in the forward pass: they cannot wait for its end (`still` says that there are none).
         movable = client is not None and client.move is not None and schedule != "sync" and still
         self.moves = movable and overlap == "auto" and not idle_cores(workers)
-        self.hides = overlap is not False and not self.method.waits and schedule != "sync"
+        rounds_hide = getattr(client, "hides_rounds", False)  # an all-reduce; others wait where the workers can see it
+        self.hides = overlap is not False and not self.method.waits and (schedule != "sync" or rounds_hide)
         self.answer: Tensor | None = None
         self.deferred = False
         self._comparing = workers > 1 and client is not None and state.incarnation == 0

@@ -43,7 +43,8 @@ def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optim
 
     atexit.register(at_exit)
     return [
-        model.register_forward_pre_hook(before_forward),
+        # Before FSDP2's own hook, which gathers the weights: a method may set them to the center's first.
+        model.register_forward_pre_hook(before_forward, prepend=worker.replica.sharded),
         optimizer.register_step_pre_hook(before_step),
         optimizer.register_step_post_hook(after_step),
     ]

@@ -17,7 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from easgd.dtensors import local
+from easgd.errors import SettingError
 from easgd.flat import Replica, in_memory_order
+from easgd.worker.tensors import SCHEDULE_FREE
 
 
 def is_schedule_free(optimizer: torch.optim.Optimizer) -> bool:
@@ -28,6 +31,12 @@ def is_schedule_free(optimizer: torch.optim.Optimizer) -> bool:
 def replica_of(params: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> Replica:
     """Return the replica that fits the optimizer."""
     return (ScheduleFreeReplica if is_schedule_free(optimizer) else Replica)(params, optimizer)
+
+
+def check_kind(replica: Replica) -> None:
+    """Refuse an optimizer that has become schedule-free after `attach`."""
+    if is_schedule_free(replica.optimizer) and not isinstance(replica, ScheduleFreeReplica):
+        raise SettingError(f"the optimizer has become schedule-free; {SCHEDULE_FREE}")
 
 
 def train_modes(optimizer: torch.optim.Optimizer) -> list[bool]:
@@ -55,7 +64,7 @@ class ScheduleFreeReplica(Replica):
             for p in group["params"]:
                 z = self.optimizer.state[p].get("z") if p in self.optimizer.state else None
                 if z is not None and id(p) in self._index:
-                    yield self._index[id(p)], in_memory_order(z), beta if group.get("train_mode") else None
+                    yield self._index[id(p)], in_memory_order(local(z)), beta if group.get("train_mode") else None
 
     def read(self) -> Tensor:
         """Return x = y + (1 − 1/β)(z − y)."""

@@ -7,6 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from easgd.dtensors import is_sharded
 from easgd.errors import SettingError, refuse
 from easgd.methods import Method
 from easgd.methods.momentum import LocalMomentum
@@ -22,7 +23,10 @@ def exchanged(
     A parameter that the optimizer moves but the model does not know, as of a loss of its own, is named by its place.
     """
     named: dict[str, Tensor] = {
-        _plain(name): p for name, p in model.named_parameters() if p.requires_grad or include_frozen
+        # A frozen parameter that is sharded has no other way into a whole state dict of the center.
+        _plain(name): p
+        for name, p in model.named_parameters()
+        if p.requires_grad or include_frozen or is_sharded(p)
     }
     known = {id(p) for p in named.values()}
     for g, group in enumerate(optimizer.param_groups):
@@ -38,6 +42,21 @@ def exchanged(
         if not tensor.is_floating_point():
             raise SettingError(f"{name} has dtype {tensor.dtype}; only floating-point parameters can be averaged")
     return named
+
+
+def check_tied(model: nn.Module, optimizer: torch.optim.Optimizer, tied: set[int], optimized: int) -> None:
+    """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
+    now = sum(len(group["params"]) for group in optimizer.param_groups)
+    if now != optimized:
+        raise SettingError(
+            f"the optimizer has {now} parameters, {optimized} when attached; call easgd.attach after add_param_group"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in tied:
+            raise SettingError(
+                f"{name} was frozen when attached and trains now, untied to the center; "
+                "write easgd.attach(…, include_frozen=True)"
+            )
 
 
 def full_state(model: nn.Module, tensors: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -63,6 +82,12 @@ def remainder(model: nn.Module, tensors: dict[str, Tensor]) -> tuple[dict[str, T
         elif name != _plain(key):
             aliases[_plain(key)] = name
     return rest, aliases
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Return the user's own module: what DistributedDataParallel wraps has the names that a state dict should have."""
+    inner: nn.Module = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    return inner
 
 
 def _plain(name: str) -> str:

@@ -26,16 +26,19 @@ from easgd.center.memory import MemoryClient
 from easgd.center.transports import connect
 from easgd.console import show
 from easgd.errors import SettingError, UnreachableError
+from easgd.groups.client import connect_group
 from easgd.methods import Method
 from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
+from easgd.worker.group_member import GroupMember
 from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
+from easgd.worker.process_group import check_synchronous, own_device
 from easgd.worker.recorder import Recorder, TimedLoader
-from easgd.worker.schedule_free import ScheduleFreeReplica, is_schedule_free, replica_of
+from easgd.worker.schedule_free import ScheduleFreeReplica, check_kind, replica_of
 from easgd.worker.state import WorkerState
-from easgd.worker.tensors import SCHEDULE_FREE, exchanged, full_state, remainder
+from easgd.worker.tensors import bare, check_tied, exchanged, full_state, remainder
 
 GATHER_SECONDS = 60.0
 Buffers = Literal["average", "local", "recalibrate"]
@@ -48,20 +51,28 @@ class Worker:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: RunContext, *,
         buffers: Buffers, nonfinite: Policy, overlap: Overlap, deadline: float, seed: int, curvature: float | None,
         saved: dict[str, Any] | None = None, patience: int = 10, include_frozen: bool = False,
+        process_group: Any = None,
     ) -> None:  # fmt: skip
         self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         if not context.alone:
             method.check(context.workers, float(optimizer.param_groups[0]["lr"]))
             method.check_schedule(self.schedule)
         self.model, self.method, self.context, self.buffers = model, method, context, buffers
+        self.module = bare(model)
         self.seed, self.curvature = seed, curvature
-        self.tensors = exchanged(model, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen)
+        check_synchronous(context, method, self.schedule)
+        self.group = GroupMember(context, model, optimizer, deadline) if context.nproc > 1 else None
+        self.tensors = exchanged(
+            self.module, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen
+        )
         self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
-        self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
+        out = context.out if context.member == 0 else None  # a group is one worker, and its first rank records
+        self.recorder = Recorder(context.rank, context.incarnation, out, context.origin, context.node)
         self.orders_batches = self.rank_asked = False
+        self.stream = (context.rank, context.workers) if self.group is None else self.group.stream
         self._begun = self._eager = self._skipped = self._closed = False
-        self.client = self._connect(saved)
+        self.client = self._connect(saved, deadline, process_group)
         if not context.alone:
             self._enter()
             open_workers.enter(self)
@@ -74,15 +85,16 @@ class Worker:
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hooks = install_hooks(self, model, optimizer)
 
-    def _connect(self, saved: dict[str, Any] | None) -> CenterClient | None:
+    def _connect(self, saved: dict[str, Any] | None, deadline: float, process_group: Any) -> CenterClient | None:
         """Find the center. A worker alone has one only where an average is kept: else the center is its own x."""
         context, layout = self.context, Layout.of(self.tensors)
         request = JoinRequest(
             self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
-            context.center, context.compression, saved,
+            context.center, context.compression, saved, deadline, process_group,
         )  # fmt: skip
         if context.run is not None:
-            return connect(context.run, request)
+            group = self.group
+            return connect(context.run, request) if group is None else connect_group(context.run, request, group.group)
         return MemoryClient(request) if self.method.sequential and self.method.keeps_average else None
 
     def _enter(self) -> None:
@@ -98,7 +110,7 @@ class Worker:
             )
         self.recorder.begin(client.begin(context.elapsed))
         self.recorder.event("join", self.method.describe(context.workers, self.replica.lr))
-        if context.rank == 0 and context.incarnation == 0:
+        if context.rank == context.incarnation == context.member == 0:
             lr, workers = self.replica.lr, context.workers
             for line in stability.warnings(self.method, lr, workers, self.schedule, self.curvature):
                 self.recorder.event("warning", line)
@@ -118,17 +130,22 @@ class Worker:
         return self.context.workers
 
     @property
+    def member(self) -> int:
+        """This process's rank within its worker, where that is a group; else 0."""
+        return self.context.member
+
+    @property
     def clock(self) -> int:
         """The worker's own clock tⁱ: optimizer steps taken."""
         return self.state.clock
 
     @property
     def device(self) -> torch.device:
-        """The device this worker should train on: the first accelerator that it is shown, else the CPU.
+        """The device this process should train on: the first accelerator that it is shown, else the CPU.
 
-        The launcher shows each worker its own share of a machine's accelerators.
+        The launcher shows each worker its own share of a machine's accelerators; ranks of a group take one each.
         """
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
+        return own_device()
 
     def log(self, **scalars: float) -> None:
         """Add numbers of your own to this step's record: `worker.log(loss=loss.item())`.
@@ -141,7 +158,8 @@ class Worker:
         """Iterate over a `DataLoader` in this worker's own seeded order; every worker sees the entire set."""
         from easgd.data import shard
 
-        mine = loader if self.context.alone else shard(loader, self.rank, self.workers, seed=self.seed)
+        place = (self.rank, self.workers) if self.group is None else self.group.data_place()
+        mine = loader if self.context.alone else shard(loader, *place, seed=self.seed)
         return TimedLoader(mine, self.recorder)
 
     def center(self, batches: Iterable[Any] | None = None) -> dict[str, Tensor]:
@@ -155,17 +173,17 @@ class Worker:
         elif self.method.sequential or isinstance(self.replica, ScheduleFreeReplica):
             values = Layout.of(self.tensors).split(self.state.local())  # the paper's x, not a look-ahead point
         else:
-            return copied(self.model)
-        state = full_state(self.model, self.tensors, values)
+            return copied(self.module)
+        state = full_state(self.module, self.tensors, values)
         if self.buffers == "recalibrate" and not self.context.alone:
             from easgd.worker.recalibrate import recalibrated
 
-            state = recalibrated(self.model, state, batches)
+            state = recalibrated(self.module, state, batches)
         return state
 
     def at_center(self) -> AbstractContextManager[None]:
         """Let the model hold the center's weights inside a `with` block, for an evaluation; then its own again."""
-        return holding(self.model, self.replica.optimizer, self.center())
+        return holding(self.module, self.replica.optimizer, self.center())
 
     def compare(self, evaluate: Callable[[], float], *, tell: bool = True) -> tuple[float, float]:
         """Call `evaluate` with the worker's own weights and with the center's; return both values.
@@ -205,25 +223,11 @@ class Worker:
             self._eager = True
             self.begin()
         if not self.context.alone:
-            self._check_parameters()
+            check_tied(self.model, self.replica.optimizer, self._tied, self._optimized)
+            check_kind(self.replica)
+        if self.group is not None:
+            self.group.before_step(closure)
         self.exchange.before_step(closure)
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
-        now = sum(len(group["params"]) for group in self.replica.optimizer.param_groups)
-        if now != self._optimized:
-            raise SettingError(
-                f"the optimizer has {now} parameters, {self._optimized} when attached; "
-                "call easgd.attach after add_param_group"
-            )
-        if is_schedule_free(self.replica.optimizer) and not isinstance(self.replica, ScheduleFreeReplica):
-            raise SettingError(f"the optimizer has become schedule-free; {SCHEDULE_FREE}")
-        for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad and id(parameter) not in self._tied:
-                raise SettingError(
-                    f"{name} was frozen when attached and trains now, untied to the center; "
-                    "write easgd.attach(…, include_frozen=True)"
-                )
 
     def finish(self) -> None:
         """The optimizer has stepped: complete the exchange."""
@@ -272,7 +276,7 @@ class Worker:
             return "there is no folder to keep its weights in"
         path = self.context.out / f"weights-{self.context.rank}.safetensors"
         try:
-            checkpoint.save(path, {"clock": self.clock, "model": dict(self.model.state_dict())})
+            checkpoint.save(path, {"clock": self.clock, "model": dict(self.module.state_dict())})
         except OSError as problem:
             return f"its weights could not be kept: {problem}"
         return f"its weights are in {path}"
@@ -289,7 +293,7 @@ class Worker:
         if self.client is not None and not self.context.alone:
             try:
                 with suppress(UnreachableError):
-                    self.client.leave_behind(*remainder(self.model, self.tensors))
+                    self.client.leave_behind(*remainder(self.module, self.tensors))
             finally:
                 with suppress(UnreachableError):
                     self.client.leave()

@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING
 from easgd.engines.local.control import CENTERS, RANKS, Control, mark_dead, origin
 from easgd.engines.local.environment import worker_environment
 from easgd.engines.local.function import pack
+from easgd.engines.local.group import WorkerProcesses
 from easgd.engines.local.process import WorkerProcess
 from easgd.engines.local.ranks import Ranks
 from easgd.engines.local.template import Template
 from easgd.errors import SettingError, refuse
+from easgd.groups.names import by_model
 from easgd.launch import accelerators
 from easgd.launch.backend import Change, Ended, RunRequest
 from easgd.launch.checks import check_gpus
 from easgd.launch.event_log import EventLog, prepare
 from easgd.launch.output import say
-from easgd.launch.process import Lifeline, describe_exit
+from easgd.launch.process import Lifeline
 from easgd.launch.run_directory import JoinedRun, OwnedRun, Run
 from easgd.worker.context import DEFAULT_CENTER
 
@@ -90,7 +92,7 @@ class LocalBackend:
         self.directory, self.request, self.arguments, self.inherit = run, request, arguments, inherit
         self.run_id, self.out, self.joined = run.id, run.out, isinstance(run, JoinedRun)
         self.event_log: EventLog | None = EventLog(self.out, self._zero)
-        self._living: dict[int, WorkerProcess] = {}
+        self._living: dict[int, WorkerProcess | WorkerProcesses] = {}
         self._template: Template | None = None
         self._importing = False
 
@@ -113,10 +115,13 @@ class LocalBackend:
         rank = self._ranks.take() if rank is None else rank
         incarnation = self._ranks.start(rank)
         environment = worker_environment(self.directory, rank, incarnation) | self._accelerators.environment(rank)
-        worker = WorkerProcess(
-            rank, incarnation, self.arguments, environment, self.out / "logs", self._lifeline, self.inherit,
-            self._template_for(environment),
-        )  # fmt: skip
+        what = (self.arguments, environment, self.out / "logs", self._lifeline, self.inherit)
+        template = self._template_for(environment)
+        worker: WorkerProcess | WorkerProcesses
+        if (nproc := self.directory.description.nproc) > 1:
+            worker = WorkerProcesses(rank, incarnation, nproc, *what, template, run=self.run_id)
+        else:
+            worker = WorkerProcess(rank, incarnation, *what, template)
         self._living[rank] = worker
         for stream in worker.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
@@ -141,13 +146,12 @@ class LocalBackend:
             self._importing = True
             threading.Thread(target=import_module, args=(READER,), name="easgd-import", daemon=True).start()
 
-    def _collect(self, worker: WorkerProcess) -> Ended:
+    def _collect(self, worker: WorkerProcess | WorkerProcesses) -> Ended:
         del self._living[worker.rank]
         for stream in worker.streams:
             if stream.descriptor in self._selector.get_map():
                 self._selector.unregister(stream.descriptor)
-        code = worker.close()
-        return Ended(worker.rank, worker.incarnation, code, describe_exit(code))
+        return Ended(worker.rank, worker.incarnation, *worker.close())
 
     def mark_dead(self, rank: int, incarnation: int, *, keep_rank: bool) -> None:
         self._deaths.put(rank, incarnation)
@@ -183,7 +187,7 @@ class LocalBackend:
         if not found:
             return {}
         read_center = import_module(READER).read_center
-        return {name: read_center(folder) for name, folder in found.items()}
+        return {name: read_center(*(found[part] for part in parts)) for name, parts in by_model(found).items()}
 
     def close(self) -> None:
         if hasattr(self, "_deaths"):

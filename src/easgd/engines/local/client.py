@@ -19,15 +19,16 @@ from torch import Tensor
 from easgd import checkpoint
 from easgd.center.client import JoinRequest, Move
 from easgd.center.fused_rules import moves_in_place, warm
+from easgd.center.layout import assembled
 from easgd.center.state import CenterState, accepts
 from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control, ended
+from easgd.engines.local.reader import folder_of, read  # noqa: F401 (the table of transports finds `read` here)
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.errors import NonFiniteError, SettingError, refuse
 from easgd.locks import RecordLocks
 from easgd.methods import Method
-from easgd.worker.context import DEFAULT_CENTER
 
 LIFE_SECONDS = 60.0
 REST = "rest.safetensors"
@@ -36,8 +37,7 @@ _MINE: set[tuple[Path, int]] = set()  # (run, rank) attached in this process: re
 
 def connect(address: str, request: JoinRequest) -> SharedMemoryClient:
     """Open the center of the run in folder `address`, or lay it out if this worker is the first."""
-    run = Path(address)
-    folder = run if request.center == DEFAULT_CENTER else run / CENTERS / request.center
+    folder = folder_of(Path(address), request.center)
     folder.mkdir(parents=True, exist_ok=True)
     return SharedMemoryClient(folder, request)
 
@@ -275,11 +275,14 @@ def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int,
     return out
 
 
-def read_center(folder: Path) -> dict[str, Tensor]:
-    """Read a final center of a run whose workers have ended."""
-    segment = Segment(folder)
-    center = segment.layout.split(segment.slots.get("average", segment.slots["x"]))
-    path = folder / REST
-    left = checkpoint.load(path) if path.exists() else {"rest": {}, "aliases": {}}
-    tied = {alias: center[name].clone() for alias, name in left["aliases"].items()}
-    return {**left["rest"], **tied, **center}
+def read_center(*folders: Path) -> dict[str, Tensor]:
+    """Read a final center of a run whose workers have ended; the parts of a sharded one are in several folders."""
+    parts, rest, aliases = [], {}, {}
+    for folder in folders:
+        segment = Segment(folder)
+        parts.append((segment.layout, segment.layout.split(segment.slots.get("average", segment.slots["x"]))))
+        if (folder / REST).exists():
+            left = checkpoint.load(folder / REST)
+            rest, aliases = left["rest"], left["aliases"]
+    center = assembled(parts)
+    return {**rest, **{alias: center[name].clone() for alias, name in aliases.items()}, **center}

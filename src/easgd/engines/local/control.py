@@ -117,9 +117,8 @@ class Control:
 
 def origin(folder: str | os.PathLike[str]) -> float | None:
     """The moment at which the training in `folder` began, if it has."""
-    if not Control.exists(Path(folder)):
-        return None
-    return Control(Path(folder)).words[ORIGIN] / 1e9 or None
+    began = [control.words[ORIGIN] / 1e9 for control in _controls(Path(folder))]
+    return min((moment for moment in began if moment), default=None)
 
 
 def mark_dead(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:

@@ -14,6 +14,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
     """Return the whole environment of one worker; what the user set stays, but for torchrun's names."""
     # A rank beyond those launched has joined: the run it finds is at least as large as its own place in it.
     workers = max(run.description.workers, rank + 1)
+    processes = workers * run.description.nproc
     own = {
         "EASGD_RUN": f"local:{run.path}",
         "EASGD_RANK": rank,
@@ -24,7 +25,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_ELAPSED": run.description.elapsed,
     }
     inherited = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, "EASGD_SCHEDULE")}
-    environment = {"OMP_NUM_THREADS": str(max(1, usable_cores() // workers)), **allocator.ENVIRONMENT, **inherited}
+    environment = {"OMP_NUM_THREADS": str(max(1, usable_cores() // processes)), **allocator.ENVIRONMENT, **inherited}
     environment.update({name: str(value) for name, value in own.items()})
     if run.description.schedule is not None:
         environment["EASGD_SCHEDULE"] = run.description.schedule

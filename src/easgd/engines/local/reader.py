@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from torch import Tensor
 
 from easgd.center.layout import Layout
-from easgd.engines.local.control import LOCKS, VERSION, Control
+from easgd.engines.local.control import CENTERS, LOCKS, VERSION, Control
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.locks import RecordLocks
 from easgd.methods import Slots
+from easgd.worker.context import DEFAULT_CENTER
+
+READ_SECONDS, PAUSE = 60.0, 0.002
 
 
 class SharedMemoryReader:
@@ -58,3 +62,16 @@ class SharedMemoryReader:
     def named(self, slots: Slots) -> dict[str, Tensor]:
         """What is measured of a snapshot, z where there is one, else x̃, under the model's names."""
         return self.layout.split(slots.get("average", slots["x"]))
+
+
+def read(address: str, name: str) -> tuple[Layout, dict[str, Tensor]]:
+    """Read a center of the run in folder `address`, between two exchanges."""
+    reader = SharedMemoryReader(folder_of(Path(address), name))
+    while (slots := reader.snapshot(patience=READ_SECONDS)) is None:
+        time.sleep(PAUSE)  # its first worker is about to lay it out
+    return reader.layout, reader.named(slots)
+
+
+def folder_of(run: Path, center: str) -> Path:
+    """The folder of one of a run's centers."""
+    return run if center == DEFAULT_CENTER else run / CENTERS / center

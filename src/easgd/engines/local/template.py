@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from easgd.engines.local import child
+from easgd.groups.store import LISTEN
 from easgd.launch.process import sigint_blocked
 from easgd.machine import follow_thread_setting
 
@@ -54,13 +55,16 @@ class Template:
                 stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(theirs.fileno(), lifeline, *inherit),
             )  # fmt: skip
 
-    def start(self, target: Sequence[str], environment: dict[str, str], stdout: int, stderr: int) -> int:
-        """Fork a worker; return its process id. It is a child of this process. OSError if the template has died."""
+    def start(self, target: Sequence[str], environment: dict[str, str], stdout: int, stderr: int, *store: int) -> int:
+        """Fork a worker; return its process id. It is a child of this process. OSError if the template has died.
+
+        `store` is the socket of a group's store, for the rank that serves it.
+        """
         request = json.dumps({"target": list(target), "environment": environment, "cwd": os.getcwd()})
         payload = os.memfd_create("easgd-request")  # an environment may be larger than a socket's packet
         try:
             os.write(payload, request.encode(errors="surrogateescape"))
-            descriptors = array.array("i", [payload, stdout, stderr])
+            descriptors = array.array("i", [payload, stdout, stderr, *store])
             _adopt_orphans(True)
             self._socket.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             answer = self._socket.recv(32)
@@ -103,22 +107,24 @@ def _preload() -> None:
 def _serve(link: socket.socket) -> dict[str, Any] | None:
     """Fork a worker per request. Returns in the worker, with its request; None in the template, at its end."""
     while True:
-        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(4 * array.array("i").itemsize))
         if not message:
             return None
-        payload, stdout, stderr = array.array("i", ancillary[0][2])
+        payload, stdout, stderr, *store = array.array("i", ancillary[0][2])
         between = os.fork()
         if between == 0:
             between = os.getpid()
             if os.fork():
                 os._exit(0)
-            return _become_worker(link, between, payload, stdout, stderr)
+            return _become_worker(link, between, payload, stdout, stderr, store)
         os.waitpid(between, 0)
-        for descriptor in (payload, stdout, stderr):
+        for descriptor in (payload, stdout, stderr, *store):
             os.close(descriptor)
 
 
-def _become_worker(link: socket.socket, between: int, payload: int, stdout: int, stderr: int) -> dict[str, Any]:
+def _become_worker(
+    link: socket.socket, between: int, payload: int, stdout: int, stderr: int, store: Sequence[int]
+) -> dict[str, Any]:
     """Make what differs by process; return the request."""
     while os.getppid() == between:  # until Linux has handed us to the launcher, which then may wait for us
         time.sleep(0.001)
@@ -133,6 +139,8 @@ def _become_worker(link: socket.socket, between: int, payload: int, stdout: int,
         request: dict[str, Any] = json.loads(file.read().decode(errors="surrogateescape"))
     os.environ.clear()
     os.environ.update(request["environment"])
+    if store:
+        os.environ[LISTEN] = str(store[0])
     os.chdir(request["cwd"])
     _renew()
     _rename(request["target"])

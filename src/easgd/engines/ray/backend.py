@@ -6,11 +6,9 @@ Ray places actors, reports their deaths, restarts those of the center, and ends 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,17 @@ from torch import Tensor
 
 from easgd.engines.ray.actor_link import CoordinatorProxy
 from easgd.engines.ray.cluster import Cluster, connect
+from easgd.engines.ray.final import final_centers
 from easgd.engines.ray.output_receiver import OutputReceiver
 from easgd.engines.ray.placement import place, plan_of
 from easgd.engines.ray.private import ClusterStore
+from easgd.engines.ray.running import RunningWorker, actor_name
 from easgd.engines.ray.settings import Settings
 from easgd.engines.ray.supervisor import RayCenterReader, Supervisor
-from easgd.engines.ray.worker_actor import WorkerActor
 from easgd.errors import SettingError
 from easgd.launch.backend import Change, Ended, RunRequest
 from easgd.launch.event_log import EventLog, prepare
 from easgd.launch.output import say
-from easgd.launch.process import describe_exit
 from easgd.launch.run_directory import OwnedRun, base, live_runs
 
 TOKEN = "ray-token"  # the name of a file, not a secret
@@ -78,13 +76,6 @@ def _connected(address: str | None, token: str | None = None) -> Iterator[Cluste
         cluster.close()
 
 
-@dataclass
-class RunningActor:
-    rank: int
-    incarnation: int
-    actor: Any
-
-
 def _portable(target: Sequence[Any]) -> list[Any]:
     """Add its text to a script: other machines need not have the file."""
     kind, *rest = target
@@ -105,7 +96,7 @@ class RayBackend:
         self.run_id, self.request, self.settings = run_id, request, settings
         self.out = Path(".")
         self.target = _portable(request.target)
-        self._living: dict[Any, RunningActor] = {}  # by the reference of its end
+        self._living: dict[Any, RunningWorker] = {}  # by the references of its ranks' ends
         self._unreported: list[tuple[int, int, bool]] = []  # deaths that the coordinator has not acknowledged
 
     def open(self) -> None:
@@ -116,35 +107,33 @@ class RayBackend:
     def _cpus_each(self) -> float:
         """Return 1 where there are enough processors, else 0: the workers share, and Ray must not wait for more."""
         have, free = (of().get("CPU", 0.0) for of in (ray.cluster_resources, ray.available_resources))
-        if free >= self.request.workers:
+        workers, nproc = self.request.workers, self.plan["nproc"]
+        room = sum(node["Resources"].get("CPU", 0.0) // nproc for node in ray.nodes() if node["Alive"])
+        if free >= workers * nproc and room >= workers:  # a group is on one node
             return 1.0
-        say(f"{self.request.workers} workers share the {have:g} processors of the cluster, {free:g} of which are free")
+        kind = "processes" if nproc > 1 else "workers"
+        say(f"{workers * nproc} {kind} share the {have:g} processors of the cluster, {free:g} of which are free")
         return 0.0
 
     def start(self, rank: int | None) -> tuple[int, int]:
         rank, incarnation = CoordinatorProxy(self.run_id).assign_rank(rank)
-        actor_class = ray.remote(WorkerActor).options(
-            num_cpus=self._cpus, num_gpus=self.settings.gpus, max_restarts=0, max_concurrency=1,
-            name=_actor_name(rank, incarnation), namespace=self.run_id, scheduling_strategy="SPREAD",
-        )  # fmt: skip
-        actor = actor_class.remote(self.coordinator, self.plan, rank, incarnation)
-        self._living[actor.run.remote(*self.target)] = RunningActor(rank, incarnation, actor)
+        worker = RunningWorker(
+            self.coordinator, self.plan, self.target, rank, incarnation, cpus=self._cpus, gpus=self.settings.gpus
+        )
+        self._living.update(dict.fromkeys(worker.references, worker))
         return rank, incarnation
 
     def poll(self, seconds: float) -> list[Ended]:
         ended, _ = ray.wait(list(self._living), num_returns=1, timeout=seconds) if self._living else ([], [])
         self._report_deaths()
-        return [self._collect(reference) for reference in ended]
+        return [found for reference in ended if (found := self._collect(reference)) is not None]
 
-    def _collect(self, reference: Any) -> Ended:
-        running = self._living.pop(reference)
-        try:
-            code = int(ray.get(reference))
-            how = describe_exit(code)
-        except RayError as error:
-            code, how = -signal.SIGKILL, f"killed or lost with its node ({type(error).__name__})"
-        ray.kill(running.actor)
-        return Ended(running.rank, running.incarnation, code, how)
+    def _collect(self, reference: Any) -> Ended | None:
+        worker = self._living.pop(reference)
+        if (end := worker.end_of(reference)) is not None:
+            for other in worker.references:
+                self._living.pop(other, None)
+        return end
 
     def mark_dead(self, rank: int, incarnation: int, *, keep_rank: bool) -> None:
         self._unreported.append((rank, incarnation, keep_rank))
@@ -175,8 +164,8 @@ class RayBackend:
         self.kill_all()
 
     def kill_all(self) -> None:
-        for running in list(self._living.values()):
-            ray.kill(running.actor)
+        for worker in set(self._living.values()):
+            worker.kill()
 
     def reader(self) -> RayCenterReader:
         raise AssertionError("only the run's owner observes the center")
@@ -251,7 +240,7 @@ class OwnedRayBackend(RayBackend):
                 self._foreign.add(worker)
                 found.append(Change("join", rank, incarnation, "by another launcher"))
             try:
-                ray.get_actor(_actor_name(rank, incarnation), namespace=self.run_id)
+                ray.get_actor(actor_name(rank, incarnation), namespace=self.run_id)
             except ValueError:
                 # A launcher takes the rank first and makes the actor then: only the second time counts.
                 if worker in self._missing:
@@ -273,8 +262,7 @@ class OwnedRayBackend(RayBackend):
         self.supervisor.close()
         with suppress(RayError):
             self.supervisor.check()
-        centers = {name: self.supervisor.final(name) for name in self.supervisor.opened()}
-        return {name: center for name, center in centers.items() if center is not None}
+        return final_centers(self.supervisor)
 
     def close(self) -> None:
         """Save the center, relay the last output, end all actors."""
@@ -291,7 +279,3 @@ class OwnedRayBackend(RayBackend):
             ClusterStore(self.run_id).clear()
             with suppress(OSError):
                 self._mark.unlink()
-
-
-def _actor_name(rank: int, incarnation: int) -> str:
-    return f"worker-{rank}-{incarnation}"

@@ -8,11 +8,12 @@ from typing import Any
 import ray
 import torch
 from ray.exceptions import RayError
+from torch import Tensor
 
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout, check_saved, refuse_misfit
 from easgd.compress import Codec
-from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, numpy_of
+from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, joint, numpy_of, snapshot
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.messages import LinkError, ShardLink
 from easgd.engines.ray.sockets import SocketLink
@@ -35,6 +36,14 @@ def connect(address: str, request: JoinRequest) -> RayCenterClient:
 
     transport = Transport(request.center, request.rank, request.incarnation, opened["bounds"], open_link, events)
     return RayCenterClient(coordinator, opened["shards"], transport, request)
+
+
+def read(address: str, name: str) -> tuple[Layout, dict[str, Tensor]]:
+    """Read a center of the run `address`, between two exchanges."""
+    membership = CoordinatorProxy(address).dump()["memberships"][name]
+    actors = [ray.get_actor(f"shard-{k}", namespace=address) for k in range(len(membership["bounds"]))]
+    slots, layout = joint(snapshot(actors, name)), Layout.from_json(membership["header"]["layout"])
+    return layout, layout.split(slots.get("average", slots["x"]))
 
 
 def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str, Any]:

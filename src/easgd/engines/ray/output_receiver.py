@@ -17,7 +17,7 @@ class OutputReceiver:
         self._logs: dict[str, Log] = {}
 
     def deliver(self, chunks: Iterable[tuple[str, bytes]]) -> None:
-        """Write chunks of output: each is named NAME.jsonl, out-RANK or err-RANK."""
+        """Write chunks of output: each is named NAME.jsonl, out-RANK or err-RANK, a group's ranks 0.1."""
         for name, data in chunks:
             if name.endswith(".jsonl"):
                 path = self.out / name  # records of a center of its own are in a folder below
@@ -32,8 +32,9 @@ class OutputReceiver:
     def _relay(self, name: str) -> LineRelay:
         if name not in self._relays:
             stream, _, rank = name.partition("-")
+            int(rank.replace(".", ""))  # it becomes part of a file's name
             log = self._logs.setdefault(rank, Log(self.out / "logs" / f"worker-{rank}.log"))
-            self._relays[name] = LineRelay(int(rank), log, "stdout" if stream == "out" else "stderr")
+            self._relays[name] = LineRelay(rank, log, "stdout" if stream == "out" else "stderr")
         return self._relays[name]
 
     def close(self) -> None:

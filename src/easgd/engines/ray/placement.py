@@ -28,6 +28,7 @@ def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
     return {
         "run": run.id,
         "workers": about.workers,
+        "nproc": about.nproc,
         "out": str(run.out),
         "schedule": about.schedule,
         "compression": settings.compression,

@@ -23,6 +23,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.launch.target import exit_code, run_module, run_script
 from easgd.worker.context import TORCHRUN
@@ -34,8 +35,9 @@ Chunks = list[tuple[str, bytes]]
 class OutputSender:
     """Sends output and records to the coordinator."""
 
-    def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None) -> None:
+    def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None, label: str) -> None:
         self.coordinator, self.rank, self.incarnation, self.records = coordinator, rank, incarnation, records
+        self.label = label
         self._output: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._read: dict[Path, int] = {}
         self._ended = threading.Event()
@@ -52,7 +54,7 @@ class OutputSender:
 
         def read() -> None:
             while data := os.read(source, 1 << 16):
-                self._output.put((f"{name}-{self.rank}", data))
+                self._output.put((f"{name}-{self.label}", data))
 
         thread = threading.Thread(target=read, name=f"easgd-{name}", daemon=True)
         thread.start()
@@ -108,10 +110,11 @@ class OutputSender:
 
 
 class WorkerActor:
-    """The actor. `plan` is what the launcher decided for all workers; see `placement.plan_of`."""
+    """The actor. `plan` is what the launcher decided for all workers (`placement.plan_of`), `member` its rank in it."""
 
-    def __init__(self, coordinator: Any, plan: dict[str, Any], rank: int, incarnation: int) -> None:
+    def __init__(self, coordinator: Any, plan: dict[str, Any], rank: int, incarnation: int, member: int = 0) -> None:
         self.coordinator, self.plan, self.rank, self.incarnation = coordinator, plan, rank, incarnation
+        self.member = member
         sys.path[:0] = [path for path in plan["path"] if path not in sys.path]
         with contextlib.suppress(OSError):
             os.chdir(plan["cwd"])
@@ -144,10 +147,25 @@ class WorkerActor:
                 own[f"EASGD_{name.upper()}"] = plan[name]
         return own
 
+    def open_group(self) -> tuple[str, int, str | None]:
+        """As the first rank of a group, serve its store; return node and port, and the accelerators of this node."""
+        with bound() as server:
+            port: int = server.getsockname()[1]
+            serve(os.dup(server.fileno()))
+        return ray.get_runtime_context().get_node_id(), port, os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    def enter_group(self, port: int, devices: str | None) -> None:
+        """Set what torchrun would; ranks of a group are on one node and share its accelerators."""
+        plan = self.plan
+        os.environ.update(rank_environment(self.rank, self.member, plan["nproc"], LOOPBACK, port, plan["run"]))
+        if devices is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = devices
+
     def run(self, kind: str, *target: Any) -> int:
         """Run the target to its end; return its exit code."""
         keep_freed_memory()
-        relay = OutputSender(self.coordinator, self.rank, self.incarnation, self.scratch)
+        label = f"{self.rank}.{self.member}" if self.plan["nproc"] > 1 else str(self.rank)
+        relay = OutputSender(self.coordinator, self.rank, self.incarnation, self.scratch, label)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         try:
             return exit_code(partial(self._call, kind, target), __file__)
