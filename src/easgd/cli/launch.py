@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from easgd.center.guard import check_factor
 from easgd.cli.parsing import Command
 from easgd.engines.run import engine_named
 from easgd.errors import SettingError
@@ -33,6 +35,9 @@ class LaunchOptions:
     restarts: Natural = option("start each worker again up to N times after a death", 0)
     schedule: str | None = option("who acts when, unless the script's method says it", choices=lambda: SCHEDULES)
     out: str | None = option("folder for logs, records and the center (runs/<run id>)", metavar="DIR")
+    guard: float | None = option(
+        "refuse messages this many times farther from the center than usual; 0: none (30)", metavar="FACTOR"
+    )
     grace: NonNegative = option("time between the first Ctrl-C and SIGKILL", 10.0, metavar="SECONDS")
     join: str | None = option(
         "add a worker to a running training: its id, or the path of its run directory", metavar="RUN"
@@ -83,6 +88,7 @@ def check(options: LaunchOptions) -> None:
     if options.module == ():
         raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
     check_gpus(options.gpus)
+    check_factor(options.guard)
     if not options.target:
         raise SettingError("no script given: `easgd launch -n 4 train.py`, or `easgd launch -m package.train`")
     kind, name = options.target[:2]
@@ -122,6 +128,8 @@ def engine_options(options: LaunchOptions) -> dict[str, Any]:
 def launch(options: LaunchOptions) -> int:
     """Start or join the run, stay until it ends, print what it cost."""
     clean_stale()
+    if options.guard is not None:
+        os.environ["EASGD_GUARD"] = str(options.guard)  # the workers of every engine get the EASGD_* variables
     engine = engine_named("ray" if options.ray is not None or on_cluster(options.join) else "local")
     name = Path(options.target[1]).stem if options.target[0] == "script" else options.target[1].rpartition(".")[2]
     workers = options.workers or (4 if options.join is None else 1)

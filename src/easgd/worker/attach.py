@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from easgd.center.guard import check_factor
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.machine import follow_thread_setting
@@ -41,6 +42,7 @@ def attach(
     name: str | None = None,
     reseed: bool = True,
     include_frozen: bool = False,
+    guard: float | None = None,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -50,8 +52,8 @@ def attach(
         method: for instance `easgd.EASGD(period=10)`.
         buffers: floating-point buffers such as BatchNorm's statistics: "average" exchanges them with the parameters,
             "local" leaves each worker its own, "recalibrate" measures them anew at the center (`Worker.center`).
-        nonfinite: what becomes of a worker whose variable is not finite: "skip" its exchanges, "reset" it from the
-            center, or "raise".
+        nonfinite: what becomes of a worker whose message the center refuses, because it is not finite or has diverged
+            (see `guard`): "skip" its exchanges, "reset" it from the center, or "raise".
         overlap: whether a background thread hides the exchange behind forward and backward; "auto" rather moves x and
             x̃ in place where it can and the workers leave no core idle. The numbers do not depend on it.
         deadline: seconds to wait for a turn or a synchronous round before a named error.
@@ -70,6 +72,8 @@ def attach(
             script that knows nothing of ranks draws other batches on each.
         include_frozen: whether parameters that are frozen now are tied to the center too. Needed where a script
             unfreezes them later; else their bytes are saved.
+        guard: how many times the workers' usual distance from the center a message may have before it is refused; 0
+            for any. None is the launcher's `--guard`, else 30.
 
     Returns:
         The `Worker`.
@@ -88,6 +92,7 @@ def attach(
     context = at_center(context, center_name(model, optimizer, context, name))
     context = replace(context, compression=compression or context.compression)
     Codec.named(context.compression)  # refuses an unknown name
+    guard = check_factor(context.guard if guard is None else guard)
     _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
     _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")
     _check_number("seed", seed, int, "a whole number ≥ 0", "seed=0")
@@ -98,7 +103,7 @@ def attach(
     worker = Worker(
         model, optimizer, method, context, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
-        include_frozen=include_frozen,
+        include_frozen=include_frozen, guard=guard,
     )  # fmt: skip
     if reseed and not context.alone:
         seeding.reseed(context.rank, context.incarnation)

@@ -35,6 +35,7 @@ class RunContext:
         center: which of the run's centers; one suffices unless a script trains several models.
         node: the name of the machine, for the records of a cluster's run.
         compression: of the messages, where the launcher says so.
+        guard: the bound on a message's distance, where the launcher says so (see `easgd.attach`).
         out: the folder for records; None for none.
         schedule: "async", "sync" or "round-robin"; None leaves it to the method.
         origin: the run's first moment on the machine's monotonic clock, so that all records count from one zero.
@@ -52,6 +53,7 @@ class RunContext:
     center: str = DEFAULT_CENTER
     node: str = ""
     compression: str | None = None
+    guard: float | None = None
 
     @property
     def alone(self) -> bool:
@@ -91,4 +93,5 @@ class RunContext:
             center=env.get("EASGD_CENTER", DEFAULT_CENTER),
             node=env.get("EASGD_NODE", ""),
             compression=env.get("EASGD_COMPRESSION") or None,
+            guard=float(env["EASGD_GUARD"]) if env.get("EASGD_GUARD") else None,
         )

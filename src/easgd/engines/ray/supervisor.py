@@ -144,8 +144,9 @@ class Supervisor:
             state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
             codec, method = membership["header"]["compression"], self.methods[center]
             call = self.shard_actors[k].restore.remote(
-                center, method, codec, state, membership["serial"], members(membership), membership["dead"]
-            )
+                center, method, codec, state, membership["serial"], members(membership), membership["dead"],
+                membership["header"]["guard"],
+            )  # fmt: skip
             ray.get(call, timeout=60.0)
             # The copy may be older than what the shard had heard before it died.
             ray.get(self.coordinator.announce.remote(center), timeout=60.0)

@@ -24,7 +24,7 @@ import ray
 from ray.exceptions import RayError
 
 from easgd.kernels.allocator import keep_freed_memory
-from easgd.launch.target import exit_code, run_module, run_script
+from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
 from easgd.worker.context import TORCHRUN
 
 HEARTBEAT_SECONDS = 0.15
@@ -158,7 +158,7 @@ class WorkerActor:
                 shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        obey_signals()
         try:
             if kind == "script":
                 path, source, *args = target
@@ -169,7 +169,9 @@ class WorkerActor:
                 function, args = target
                 function(*args)
         finally:
-            self._leave()
+            # After a signal, `exit_code` lets them bring the center what they have done first.
+            if not isinstance(sys.exception(), KeyboardInterrupt | TerminatedError):
+                self._leave()
 
     def _script(self, path: Path, source: bytes) -> Path:
         """Return the script itself where this machine has it, else a copy."""
