@@ -147,3 +147,20 @@ def test_bad_settings_say_what_to_write():
     for name, value in {"deadline": -1, "seed": 0.5, "curvature": -3.0, "patience": True, "saved": 5}.items():
         with pytest.raises(easgd.SettingError, match=f"{name} = "):
             easgd.attach(model, plain, easgd.EASGD(), **{name: value})
+
+
+def test_a_change_of_alpha_is_recorded(run_folder):
+    """Case 11: β = 0.5 is shared by those who live; another worker comes, and goes."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), overlap=False)
+    train(model, optimizer, 1)
+    worker.client.control.enter(1, 0)
+    train(model, optimizer, 2)
+    worker.client.control.leave(1)
+    train(model, optimizer, 2)
+    worker.close()
+    events = [
+        r.detail for r in read_records(run_folder.parent / "out") if isinstance(r, Event) and r.event == "workers"
+    ]
+    assert events == ["2 alive, scale 0.25", "1 alive, scale 0.5"]
