@@ -145,8 +145,8 @@ def launch(options: LaunchOptions) -> int:
         say(f"run {id_}: {workers} workers{where}, logs and records in {out}")
         launcher = Launcher(backend, workers, restarts=options.restarts, grace=options.grace)
         code = launcher.run()
-        report(launcher)
-    return code
+        saved = report(launcher)
+    return code or int(not saved)
 
 
 def on_cluster(reference: str | None) -> bool:
@@ -155,17 +155,22 @@ def on_cluster(reference: str | None) -> bool:
     return description is not None and description.ray is not None
 
 
-def report(launcher: Launcher) -> None:
-    """Save the centers; print the time split, the losses, the traffic, and the exit codes if one is not 0."""
+def report(launcher: Launcher) -> bool:
+    """Save the centers; print the time split, the losses, the traffic, and the exit codes if one is not 0.
+
+    Returns whether every center could be saved.
+    """
     out = launcher.backend.out
-    for saved in save_centers(launcher.centers, out):
-        say(f"the center is saved in {saved}")
+    saved = save_centers(launcher.centers, out)
+    for path in saved:
+        say(f"the center is saved in {path}")
     print_time_split(out)
     for line in [*loss_summary(out), *network_summary(out)]:
         print(line)
     if any(launcher.exit_codes.values()):
         ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))
         say(f"workers ended with {ends}")
+    return len(saved) == len(launcher.centers)
 
 
 def main(argv: list[str]) -> int:

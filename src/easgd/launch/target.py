@@ -81,7 +81,11 @@ def exit_code(target: Callable[[], object], caller: str) -> int:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
-    return APART if _ended_apart() else 0
+    try:
+        return APART if _ended_apart() else 0
+    except OSError as error:  # shared memory is full
+        print(f"easgd: error: the model's buffers could not be left with the center: {error}", file=sys.stderr)
+        return 1
 
 
 def _ended_apart() -> bool:
