@@ -119,12 +119,12 @@ def client_of(method, parts):
     return RayCenterClient(None, [], wire, JoinRequest(method, torch.zeros(n), layout, 0))
 
 
-def test_some_shards_refuse_a_change_and_it_is_not_sent_again():
+def test_some_shards_refuse_a_change_and_it_is_not_sent_again(monkeypatch):
     """Two shards, one of which refuses its part: the worker goes on from x̃, or the other part would come twice."""
     method = easgd.Downpour()
     parts = [settled(method, members=(0,)), settled(method, members=(0,))]
     one = client_of(method, parts)
-    one._sequence = 2
+    monkeypatch.setattr(client, "_sequences", itertools.count(3))
     message = torch.cat([torch.full((N,), 1e-3), torch.full((N,), 1e9)])
     answer = one.exchange(message, 1.0)
     assert torch.equal(answer, torch.cat([part.center.x for part in parts]))
