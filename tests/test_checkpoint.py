@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -81,3 +82,16 @@ def test_a_disk_that_refuses_is_an_oserror_and_leaves_the_old_file(tmp_path, mon
         checkpoint.save_tensors(tmp_path / "model", {"a": torch.zeros(2)})
     assert torch.equal(load_file(tmp_path / "model")["a"], torch.ones(2))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_content_is_on_the_disk_before_the_file_has_its_name(tmp_path, monkeypatch):
+    """Without it, a crash of the machine may leave a whole name over half a file."""
+    calls = []
+
+    def noted(real):
+        return lambda *args: (calls.append(real.__name__), real(*args))
+
+    for real in (os.fsync, os.replace):
+        monkeypatch.setattr(os, real.__name__, noted(real))
+    checkpoint.save(tmp_path / "state.safetensors", {"clock": 1})
+    assert calls[:2] == ["fsync", "replace"]

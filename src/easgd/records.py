@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 
 @dataclass(slots=True)
@@ -67,18 +69,13 @@ class Event:
 
 Record = Step | Event
 
-_STEP_FIELDS = {field.name for field in fields(Step)}
-_EVENT_FIELDS = {field.name for field in fields(Event)}
-
 
 def parse(line: bytes | str) -> Record | None:
-    """Return one record, or None for the torn last line of a worker that was killed while it wrote."""
+    """Return one record; None for what is none, as the torn last line of a worker that was killed while it wrote."""
     try:
         data = json.loads(line)
-        if data["event"] == "step":
-            return Step(**{name: value for name, value in data.items() if name in _STEP_FIELDS})
-        return Event(**{name: value for name, value in data.items() if name in _EVENT_FIELDS})
-    except (ValueError, TypeError, KeyError):
+        return msgspec.convert(data, Step) if data["event"] == "step" else msgspec.convert(data, Event)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None
 
 

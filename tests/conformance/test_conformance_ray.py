@@ -5,6 +5,8 @@ One run of three workers trains with every method on every schedule in turn; the
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,9 @@ def test_a_model_that_does_not_fit_is_refused_with_the_difference(ran):
 def test_records_name_the_node(ran):
     joins = [r for r in ran[1].records if isinstance(r, Event) and r.event == "join"]
     assert {r.node.partition("/")[2] for r in joins} == {"127.0.0.1"}
+
+
+def test_the_folder_of_our_own_ray_is_ours_alone(cluster):
+    """Case 36: Ray opens its session folder to everybody; the one above it keeps everybody out."""
+    assert stat.S_IMODE(os.stat(cluster.folder).st_mode) == 0o700
+    assert os.listdir(cluster.folder) == ["r"], "Ray's is below it"

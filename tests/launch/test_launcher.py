@@ -9,6 +9,7 @@ import pytest
 
 from easgd.launch.backend import Change, Ended
 from easgd.launch.launcher import Launcher
+from easgd.launch.target import exit_code
 
 
 class Log:
@@ -155,3 +156,14 @@ def test_an_error_kills_what_lives_and_closes():
     assert not backend.living
     assert {event for event, _ in backend.event_log.events} == {"stopped"}
     assert backend.calls[-1] == "close"
+
+
+def test_buffers_that_could_not_be_kept_are_one_line_and_no_success(monkeypatch, capsys):
+    """Batch norm's counters go to shared memory at the very end, which may be full by then."""
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("easgd.worker.open_workers.close_all", full)
+    assert exit_code(lambda: None, __file__) == 1
+    assert capsys.readouterr().err.count("\n") == 1

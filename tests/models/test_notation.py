@@ -54,9 +54,12 @@ def test_pooling_may_leave_a_rim():
         ("(3,28)C5/1(64,23)S(10,1)", "leaves 24 of 28"),
         ("(3,28)C0(64,29)S(10,1)", "must fit"),
         ("(3,0)S(10,1)", "at least 1"),
+        (f"(3,{'9' * 5000})S(10,1)", "must begin with its input"),
+        (f"(3,28)C(64,24)S({'9' * 5000},1)", "cannot read it from 'S"),
     ],
 )
 def test_wrong_claims_are_refused_in_one_line(notation, said):
     with pytest.raises(SettingError, match=said.replace("(", r"\(")) as caught:
         parse(notation)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from easgd.center.guard import Refusal
 from easgd.center.layout import Layout
 from easgd.methods import Method
 
@@ -30,6 +31,7 @@ class JoinRequest:
         saved: a center to go on from, {"slots": …, "version": …}, instead of `start`.
         deadline: seconds to wait for a rank of a process group.
         process_group: of torch.distributed, where the center is replicated in one; None for all ranks.
+        guard: how many times the usual distance from the center a message may have; 0 for any.
     """
 
     method: Method
@@ -43,6 +45,7 @@ class JoinRequest:
     saved: dict[str, Any] | None = None
     deadline: float = 600.0
     process_group: Any = None
+    guard: float = 0.0
 
 
 class CenterClient(Protocol):
@@ -51,6 +54,7 @@ class CenterClient(Protocol):
     Attributes:
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
+        refusal: why the last message that was refused was.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
         move: exchanges x where it lies, in one pass, from x's tensors with their gains and the scale; False if it was
             refused. None where a message and its answer are the only way.
@@ -58,6 +62,7 @@ class CenterClient(Protocol):
 
     wait_seconds: float
     update_sqnorm: float | None
+    refusal: Refusal
     bytes_sent: int
     move: Move | None
 

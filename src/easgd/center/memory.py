@@ -7,6 +7,7 @@ import time
 from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
+from easgd.center.guard import Refusal
 from easgd.center.state import CenterState
 
 
@@ -22,6 +23,7 @@ class MemoryClient:
         self.events: list[tuple[str, str]] = []
         self.wait_seconds, self.bytes_sent = 0.0, 0
         self.update_sqnorm: float | None = None
+        self.refusal = Refusal()  # a center of its own needs no guard
 
     @property
     def version(self) -> int:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from easgd.center.fused_rules import fused_exchange
+from easgd.center.guard import Guard, Refusal
 from easgd.kernels import fused as kernels
 from easgd.methods import Method, Slots
 
@@ -34,13 +35,16 @@ class CenterState:
         total: where a synchronous round is summed up; a vector of its own if None.
         fused: whether to take the fused loop where the method has one. The simulator takes the plain functions: they
             know every dtype, and published runs were computed with their bits.
+        guard: what bounds the distance of messages whose sender is named; None where the owner sees to it.
     """
 
     def __init__(
         self, method: Method, slots: Slots, *, clock: Clock | None = None, total: Tensor | None = None,
-        fused: bool = True,
+        fused: bool = True, guard: Guard | None = None,
     ) -> None:  # fmt: skip
-        self.method, self.slots = method, slots
+        self.method, self.slots, self.guard = method, slots, guard
+        self.refusal = Refusal()
+        """Why the last refused message was refused."""
         self.update_sqnorm: float | None = None
         """Σd² of the last elastic answer; None after any other."""
         self._clock: Clock = [0, 0] if clock is None else clock
@@ -71,16 +75,34 @@ class CenterState:
     # one message at a time -------------------------------------------------------------------------------------
 
     def exchange(
-        self, message: Tensor | None, scale: float, through: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor | None:
+        self, message: Tensor | None, scale: float, through: Callable[[Tensor], Tensor] | None = None,
+        rank: int | None = None,
+    ) -> Tensor | None:  # fmt: skip
         """Apply one message and answer it; a message of None is a pull. None: refused, the center is unchanged.
 
         A method that is answered with x̃ gets it in its message's memory. `through` is what becomes of a change d on its
-        way to the worker (rounding): the center takes the same.
+        way to the worker (rounding): the center takes the same. `rank` is the sender's, for the guard.
         """
         if message is None:
             return self.x.clone()
-        return self.apply(message, scale, through) if accepts(message, scale) else None
+        return self.apply(message, scale, through) if self.accepts(message, scale, rank) else None
+
+    def accepts(self, message: Tensor, scale: float, rank: int | None = None) -> bool:
+        """Whether a message may meet this center: it is finite and, where there is a guard, not too far away."""
+        if self.guard is None or rank is None or not math.isfinite(scale):
+            refusal = None if accepts(message, scale) else Refusal()
+        else:
+            refusal = self.guard.judge(rank, self._distance(message), lambda: norm(self.x))
+        self.refusal = refusal or self.refusal
+        return refusal is None
+
+    def _distance(self, message: Tensor) -> float:
+        """How far a message would move the center, but for the rate: ‖x − x̃‖ of a position, the norm of a change."""
+        if self.method.answers_with != "difference":
+            return norm(message)
+        if self._array is not None:
+            return math.sqrt(kernels.apart(message.numpy(), self._array))
+        return float(torch.dist(message, self.x))
 
     def apply(self, message: Tensor, scale: float, through: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """`exchange` for a message that is known to be finite."""
@@ -119,9 +141,9 @@ class CenterState:
         """Count one update that was made by `move_`."""
         self._clock[VERSION] += 1
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, rank: int | None = None) -> bool:
         """Apply one message that wants no answer; False if it was refused."""
-        if not accepts(message, scale):
+        if not self.accepts(message, scale, rank):
             return False
         self._update(self.method.propose(self.slots, message, scale))
         return True
@@ -132,9 +154,9 @@ class CenterState:
 
     # all at once (equations 3 and 4) ---------------------------------------------------------------------------
 
-    def propose(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def propose(self, message: Tensor | None, scale: float, rank: int | None = None) -> Tensor | None:
         """Return the change that a message asks for in a synchronous round; None if it has none or was refused."""
-        if message is None or not accepts(message, scale):
+        if message is None or not self.accepts(message, scale, rank):
             return None
         return self.method.propose(self.slots, message, scale)
 
@@ -164,9 +186,12 @@ class CenterState:
         """What a worker is answered at the end of a round to which it brought `d`."""
         return d if d is not None and self.method.answers_with == "difference" else self.x.clone()
 
-    def exchange_all(self, messages: Sequence[Tensor | None], scales: Sequence[float]) -> list[Tensor | None]:
+    def exchange_all(
+        self, messages: Sequence[Tensor | None], scales: Sequence[float], ranks: Sequence[int | None] | None = None
+    ) -> list[Tensor | None]:
         """Answer all messages, given in the order of the ranks, from the same x̃; None for one that was refused."""
-        proposed = [self.propose(m, scale) for m, scale in zip(messages, scales, strict=True)]
+        senders = [None] * len(messages) if ranks is None else ranks
+        proposed = [self.propose(*each) for each in zip(messages, scales, senders, strict=True)]
         if changes := [d for d in proposed if d is not None]:
             self.absorb_round(changes)
         pairs = zip(messages, proposed, strict=True)
@@ -199,6 +224,11 @@ class CenterState:
 def accepts(message: Tensor, scale: float) -> bool:
     """Whether a message may meet the center: it and the exchange's scalar are finite."""
     return math.isfinite(scale) and finite(message)
+
+
+def norm(vector: Tensor) -> float:
+    """Return ‖vector‖."""
+    return math.sqrt(torch.dot(vector, vector).item())
 
 
 def finite(message: Tensor) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from easgd.center.guard import check_factor
 from easgd.cli.parsing import Command
 from easgd.engines.run import engine_named
 from easgd.errors import SettingError
@@ -37,6 +39,9 @@ class LaunchOptions:
     restarts: Natural = option("start each worker again up to N times after a death", 0)
     schedule: str | None = option("who acts when, unless the script's method says it", choices=lambda: SCHEDULES)
     out: str | None = option("folder for logs, records and the center (runs/<run id>)", metavar="DIR")
+    guard: float | None = option(
+        "refuse messages this many times farther from the center than usual; 0: none (30)", metavar="FACTOR"
+    )
     grace: NonNegative = option("time between the first Ctrl-C and SIGKILL", 10.0, metavar="SECONDS")
     join: str | None = option(
         "add a worker to a running training: its id, or the path of its run directory", metavar="RUN"
@@ -88,6 +93,7 @@ def check(options: LaunchOptions) -> None:
     if options.module == ():
         raise SettingError("-m needs the name of a module; write `easgd launch -m package.train`")
     check_gpus(options.gpus)
+    check_factor(options.guard)
     if not options.target:
         raise SettingError("no script given: `easgd launch -n 4 train.py`, or `easgd launch -m package.train`")
     kind, name = options.target[:2]
@@ -129,6 +135,8 @@ def engine_options(options: LaunchOptions) -> dict[str, Any]:
 def launch(options: LaunchOptions) -> int:
     """Start or join the run, stay until it ends, print what it cost."""
     clean_stale()
+    if options.guard is not None:
+        os.environ["EASGD_GUARD"] = str(options.guard)  # the workers of every engine get the EASGD_* variables
     engine = engine_named("ray" if options.ray is not None or on_cluster(options.join) else "local")
     name = Path(options.target[1]).stem if options.target[0] == "script" else options.target[1].rpartition(".")[2]
     workers = options.workers or (4 if options.join is None else 1)
@@ -148,8 +156,8 @@ def launch(options: LaunchOptions) -> int:
         say(f"run {id_}: {workers} workers{each}{where}, logs and records in {out}")
         launcher = Launcher(backend, workers, restarts=options.restarts, grace=options.grace)
         code = launcher.run()
-        report(launcher)
-    return code
+        saved = report(launcher)
+    return code or int(not saved)
 
 
 def on_cluster(reference: str | None) -> bool:
@@ -158,17 +166,22 @@ def on_cluster(reference: str | None) -> bool:
     return description is not None and description.ray is not None
 
 
-def report(launcher: Launcher) -> None:
-    """Save the centers; print the time split, the losses, the traffic, and the exit codes if one is not 0."""
+def report(launcher: Launcher) -> bool:
+    """Save the centers; print the time split, the losses, the traffic, and the exit codes if one is not 0.
+
+    Returns whether every center could be saved.
+    """
     out = launcher.backend.out
-    for saved in save_centers(launcher.centers, out):
-        say(f"the center is saved in {saved}")
+    saved = save_centers(launcher.centers, out)
+    for path in saved:
+        say(f"the center is saved in {path}")
     print_time_split(out)
     for line in [*loss_summary(out), *network_summary(out)]:
         print(line)
     if any(launcher.exit_codes.values()):
         ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))
         say(f"workers ended with {ends}")
+    return len(saved) == len(launcher.centers)
 
 
 def main(argv: list[str]) -> int:

@@ -20,7 +20,7 @@ from numba import njit
 Vector = npt.NDArray[np.float32]
 f32 = np.float32
 _LARGEST = np.float32(np.finfo(np.float32).max)
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _BLOCK = 16384  # sums are float32 within a block and float64 over blocks: fast, and accurate enough
 _AHEAD = 2048  # two blocks of two vectors fit into the first-level cache
 
@@ -117,6 +117,15 @@ def move_(x: Vector, center: Vector, rate: np.float32, gain: np.float32) -> floa
             part = _squares(x[j:], center[j:], rate)
         i = j
     return np.inf
+
+
+@_jit
+def apart(x: Vector, center: Vector) -> float:
+    """Return Σ(x − center)², which is not finite if a difference is not finite or beyond 1e19."""
+    total = 0.0
+    for i in range(0, x.size, _BLOCK):
+        total += float(_squares(x[i : i + _BLOCK], center[i : i + _BLOCK], _ONE))
+    return total
 
 
 @_jit_sum

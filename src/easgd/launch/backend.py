@@ -51,7 +51,7 @@ class Ended(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Something happened to a worker that another launcher started: `event` is "join" or "death"."""
+    """Something happened to a worker: `event` is "join" or "death" of another launcher's, "paused" or "resumed"."""
 
     event: str
     rank: int

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from easgd.launch.backend import Backend, Ended
 from easgd.launch.observer import Observer, ObserverThread
 from easgd.launch.output import say
+from easgd.launch.target import APART
 from easgd.signals import handle_signals
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 _SWEEP_SECONDS = 0.5
 _KILL_SECONDS = 30.0
-_BAD_INPUT = 2
-"""Exit code of a worker that refused its settings: starting it again would only repeat the message."""
+_FINAL = (2, APART)
+"""Exit codes of workers that starting again would not help: the settings are bad, or it diverged and is done."""
 
 
 class Launcher:
@@ -111,7 +112,7 @@ class Launcher:
         self._living.discard(rank)
         self.exit_codes[rank] = code
         died = code != 0 and not self._stopping
-        again = died and self._restarted.get(rank, 0) < self.restarts and code != _BAD_INPUT
+        again = died and self._restarted.get(rank, 0) < self.restarts and code not in _FINAL
         self._record("stopped" if self._stopping else "death" if code else "leave", rank, how)
         self.backend.mark_dead(rank, incarnation, keep_rank=again)
         if died:

@@ -142,8 +142,18 @@ class OwnedRun:
 
     def __init__(self, request: RunRequest, ray: str | None = None) -> None:
         self.id = request.id
-        with _locked_base() as folder:
-            self.path = folder / self.id
+        self.path = base() / self.id
+        try:
+            self._make(request, ray)
+        except OSError as error:
+            _OWNED.discard(self.path)
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise SettingError(
+                f"no run directory in {base()} ({reason(error)}); make room, or set EASGD_SHARED to another folder"
+            ) from error
+
+    def _make(self, request: RunRequest, ray: str | None) -> None:
+        with _locked_base():
             self.path.mkdir(mode=0o700)
             self._owner = RecordLocks.of(self.path / "owner")
             self._owner.take(0)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from easgd.errors import SettingError
 
+APART = 3
+"""Exit code of a worker that went to its end, but whose last exchanges the center refused: it has diverged."""
 _INTERNAL = {__file__, runpy.__file__, "<frozen runpy>"}
 
 
@@ -27,6 +29,28 @@ def run_module(name: str, *args: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
+class TerminatedError(BaseException):
+    """SIGTERM has come: the machine is wanted for something else."""
+
+
+def obey_signals() -> None:
+    """Let SIGINT and SIGTERM end the target, so that its workers part from the center, and not the process at once."""
+
+    def terminate(number: int, frame: object) -> None:
+        raise TerminatedError
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
+
+
+def _part() -> None:
+    """Bring the center what the script's workers have done; a second signal ends this too."""
+    if "easgd.worker.open_workers" in sys.modules:
+        from easgd.worker.open_workers import part_all
+
+        part_all()
+
+
 def exit_code(target: Callable[[], object], caller: str) -> int:
     """Call the target; print what its end has to say, and return its exit code.
 
@@ -37,7 +61,11 @@ def exit_code(target: Callable[[], object], caller: str) -> int:
     try:
         target()
     except KeyboardInterrupt:
+        _part()
         return 128 + signal.SIGINT
+    except TerminatedError:
+        _part()
+        return 128 + signal.SIGTERM
     except SystemExit as end:
         if isinstance(end.code, int):
             return end.code
@@ -53,4 +81,18 @@ def exit_code(target: Callable[[], object], caller: str) -> int:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
-    return 0
+    try:
+        return APART if _ended_apart() else 0
+    except OSError as error:  # shared memory is full
+        print(f"easgd: error: the model's buffers could not be left with the center: {error}", file=sys.stderr)
+        return 1
+
+
+def _ended_apart() -> bool:
+    """Close the script's workers; whether one of them has diverged, so that the center has nothing of it."""
+    if "easgd.worker.open_workers" not in sys.modules:
+        return False
+    from easgd.worker import open_workers
+
+    open_workers.close_all()
+    return bool(open_workers.APART)

@@ -26,8 +26,8 @@ from easgd.errors import SettingError, refuse
 
 LARGEST_KERNEL = 11
 
-_LAYER = re.compile(r"([CPDSL])(?:(\d+)(?:/(\d+))?)?\((\d+),(\d+)\)")
-_INPUT = re.compile(r"\((\d+),(\d+)\)")
+_LAYER = re.compile(r"([CPDSL])(?:(\d{1,9})(?:/(\d{1,9}))?)?\((\d{1,9}),(\d{1,9})\)")
+_INPUT = re.compile(r"\((\d{1,9}),(\d{1,9})\)")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def parse(notation: str) -> list[Layer]:
     start = _INPUT.match(text)
     if start is None:
         raise refuse(
-            "network", repr(notation), "must begin with its input (channels,size)", "e.g. (3,28)C(64,24)S(10,1)"
+            "network", _short(notation), "must begin with its input (channels,size)", "e.g. (3,28)C(64,24)S(10,1)"
         )
     shape = _shape(start[1], start[2], start[0])
     layers: list[Layer] = []
@@ -76,19 +76,23 @@ def parse(notation: str) -> list[Layer]:
         if found is None:
             raise refuse(
                 "network",
-                repr(notation),
-                f"cannot read it from {text[position:]!r} on",
+                _short(notation),
+                f"cannot read it from {_short(text[position:])} on",
                 "layers are C, P, D, S or L(channels,size)",
             )
         kind, kernel, stride, channels, size = found.groups()
         if layers and layers[-1].kind == "S":
-            raise refuse("network", repr(notation), f"{found[0]} follows S", "S is the output and comes last")
+            raise refuse("network", _short(notation), f"{found[0]} follows S", "S is the output and comes last")
         layers.append(_layer(found[0], kind, shape, _shape(channels, size, found[0]), kernel, stride))
         shape = layers[-1].target
         position = found.end()
     if not layers or layers[-1].kind != "S":
-        raise refuse("network", repr(notation), "has no output layer", "end it with S(classes,1)")
+        raise refuse("network", _short(notation), "has no output layer", "end it with S(classes,1)")
     return layers
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:79]}…")
 
 
 def _shape(channels: str, size: str, where: str) -> Shape:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
+from easgd.center.guard import FACTOR, check_factor
 from easgd.engines.local.control import RANKS
 from easgd.errors import refuse
 from easgd.methods import registry
@@ -114,6 +115,9 @@ class Config(Checked):
         "cores that the engine simulate computes gradients on; the numbers do not depend on it", 1, group=ENGINE
     )
     compression: Literal["none", "bf16", "int8"] = option("of the exchange's messages, both ways", "none", group=ENGINE)
+    guard: NonNegative = option(
+        "refuse messages this many times farther from the center than usual; 0: none", FACTOR, group=ENGINE
+    )
     restarts: Natural = option("how often a dead worker is started again", 0, group=ENGINE)
 
     settings: tuple[tuple[str, Scalar], ...] = option(
@@ -131,6 +135,7 @@ class Config(Checked):
             raise refuse("settings", own[0], "it is a setting of the run", f"write --{own[0].replace('_', '-')}")
         if self.engine == "local" and self.workers is not None and self.workers > RANKS:
             raise refuse("workers", self.workers, f"one machine has at most {RANKS}", 'write engine="simulate"')
+        check_factor(self.guard)
         if self.compression != "none" and self.engine == "local":
             remedy = 'leave it out, or write engine="ray"'
             raise refuse("compression", self.compression, "on one machine nothing is sent", remedy)

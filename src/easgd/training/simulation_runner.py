@@ -40,7 +40,7 @@ class SimulationRunner:
             schedule=config.schedule, seed=config.seed, cost=cost,  # type: ignore[arg-type]
             optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
             parallel=config.parallel, on_record=self._record,
-            compression=None if config.compression == "none" else config.compression,
+            compression=None if config.compression == "none" else config.compression, guard=config.guard,
         )  # fmt: skip
         self.template = self.task.model()
         self.vector, _ = pack(self.template)

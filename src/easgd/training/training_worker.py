@@ -48,7 +48,7 @@ class TrainingWorker:
         self.scheduler = self.task.scheduler(self.optimizer)
         self.worker: Worker = attach(
             self.model, self.optimizer, config.make_method(), seed=config.seed,
-            compression=None if config.compression == "none" else config.compression,
+            compression=None if config.compression == "none" else config.compression, guard=config.guard,
             saved=None if saved is None else saved["center"],
         )  # fmt: skip
         context = self.worker.context

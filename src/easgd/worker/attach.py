@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from easgd.center.guard import check_factor
 from easgd.compress import Codec
 from easgd.errors import refuse, unknown
 from easgd.machine import follow_thread_setting
@@ -43,6 +44,7 @@ def attach(
     reseed: bool = True,
     include_frozen: bool = False,
     process_group: Any = None,
+    guard: float | None = None,
 ) -> Worker:
     """Make this process a worker of its run, or leave it as it is when there is none.
 
@@ -52,8 +54,8 @@ def attach(
         method: for instance `easgd.EASGD(period=10)`.
         buffers: floating-point buffers such as BatchNorm's statistics: "average" exchanges them with the parameters,
             "local" leaves each worker its own, "recalibrate" measures them anew at the center (`Worker.center`).
-        nonfinite: what becomes of a worker whose variable is not finite: "skip" its exchanges, "reset" it from the
-            center, or "raise".
+        nonfinite: what becomes of a worker whose message the center refuses, because it is not finite or has diverged
+            (see `guard`): "skip" its exchanges, "reset" it from the center, or "raise".
         overlap: whether a background thread hides the exchange behind forward and backward; "auto" rather moves x and
             x̃ in place where it can and the workers leave no core idle. The numbers do not depend on it.
         deadline: seconds to wait for a turn, a synchronous round or a rank of a process group before a named error.
@@ -74,6 +76,8 @@ def attach(
             unfreezes them later; else their bytes are saved.
         process_group: of torch.distributed. Its ranks are the workers of a synchronous method, without `easgd launch`;
             None takes all ranks of a script that torchrun has started.
+        guard: how many times the workers' usual distance from the center a message may have before it is refused; 0
+            for any. None is the launcher's `--guard`, else 30.
 
     Returns:
         The `Worker`.
@@ -92,6 +96,7 @@ def attach(
     context = at_center(context, center_name(model, optimizer, context, name))
     context = replace(context, compression=compression or context.compression)
     Codec.named(context.compression)  # refuses an unknown name
+    guard = check_factor(context.guard if guard is None else guard)
     _check_number("patience", patience, int, "a number of exchanges ≥ 0", "patience=10")
     _check_number("deadline", deadline, float, "a number of seconds ≥ 0", "deadline=600")
     _check_number("seed", seed, int, "a whole number ≥ 0", "seed=0")
@@ -102,7 +107,7 @@ def attach(
     worker = Worker(
         model, optimizer, method, context, buffers=buffers, nonfinite=nonfinite, overlap=overlap,
         deadline=deadline, seed=seed, curvature=curvature, saved=saved, patience=patience,
-        include_frozen=include_frozen, process_group=process_group,
+        include_frozen=include_frozen, process_group=process_group, guard=guard,
     )  # fmt: skip
     if reseed and not context.alone:
         seeding.reseed(worker.stream[0], context.incarnation)

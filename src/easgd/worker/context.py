@@ -37,6 +37,7 @@ class RunContext:
         center: which of the run's centers; one suffices unless a script trains several models.
         node: the name of the machine, for the records of a cluster's run.
         compression: of the messages, where the launcher says so.
+        guard: the bound on a message's distance, where the launcher says so (see `easgd.attach`).
         out: the folder for records; None for none.
         schedule: "async", "sync" or "round-robin"; None leaves it to the method.
         origin: the run's first moment on the machine's monotonic clock, so that all records count from one zero.
@@ -58,6 +59,7 @@ class RunContext:
     compression: str | None = None
     nproc: int = 1
     member: int = 0
+    guard: float | None = None
 
     @property
     def alone(self) -> bool:
@@ -99,4 +101,5 @@ class RunContext:
             compression=env.get("EASGD_COMPRESSION") or None,
             nproc=int(env.get("EASGD_NPROC", "1")),
             member=int(env.get("EASGD_MEMBER", "0")),
+            guard=float(env["EASGD_GUARD"]) if env.get("EASGD_GUARD") else None,
         )

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from easgd.center.client import CenterClient
-from easgd.errors import CenterLostError, NonFiniteError, UnreachableError
+from easgd.center.guard import refusal_error
+from easgd.errors import CenterLostError, UnreachableError
 from easgd.machine import usable_cores
 from easgd.worker.recorder import Recorder
 from easgd.worker.state import WorkerState
@@ -55,6 +56,7 @@ class Exchange:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._pending: Future[Tensor | None] | None = None
         self._reset_due = self._unreached = False
+        self._living, self.refusals = 0 if client is None else client.living, 0
         self._misses, self._seen, self._sent = 0, 0 if client is None else client.version, 0
         self._staleness: int | None = None
         self._distance: float | None = None
@@ -205,11 +207,13 @@ class Exchange:
 
     def _push(self, message: Tensor) -> bool:
         """Send what wants no answer; whether the center took it."""
-        scale = self.method.scale(self.replica.lr, self.client.living, self.workers)
+        scale = self._present_scale()
         if self.schedule == "sync":
             return self.client.exchange_together(message, scale, self.deadline) is not None
         try:
-            return self.client.push(self._own(message), scale)
+            taken = self.client.push(self._own(message), scale)
+            self.refusals = 0 if taken else self.refusals
+            return taken
         except UnreachableError as error:
             self._missed(error)
             self._unreached = False
@@ -217,7 +221,15 @@ class Exchange:
 
     def _scale(self) -> float:
         self._sent = 8 * self.replica.size
-        return self.method.scale(self.replica.lr, self.client.living, self.workers)
+        return self._present_scale()
+
+    def _present_scale(self) -> float:
+        """The exchange's scalar with those who live now; that α has followed them is recorded."""
+        before, self._living = self._living, self.client.living
+        scale = self.method.scale(self.replica.lr, self._living, self.workers)
+        if self._living != before:
+            self.recorder.event("workers", f"{self._living} alive, scale {scale:.6g}")
+        return scale
 
     def _own(self, message: Tensor) -> Tensor:
         """A message may be answered in its own memory: it must not be a parameter's."""
@@ -226,8 +238,7 @@ class Exchange:
     def _spent(self, start: float) -> None:
         """Count the time since `start`: as waiting, as far as others were in the way, else as communication."""
         spent = time.perf_counter() - start
-        waited = min(spent, self.client.wait_seconds)
-        self.client.wait_seconds = 0.0
+        waited, self.client.wait_seconds = min(spent, self.client.wait_seconds), 0.0
         self.recorder.waiting += waited
         self.recorder.communication += spent - waited
 
@@ -235,24 +246,28 @@ class Exchange:
 
     def _answered(self, scale: float, own: bool) -> None:
         """Note what is recorded of an exchange that has been answered; `own` if it moved the center."""
+        self.refusals = 0 if own else self.refusals
         if own and self.client.update_sqnorm is not None:
             self._distance = self.client.update_sqnorm**0.5 / scale  # ‖d‖ = α‖x − x̃‖
         self._staleness = max(0, self.client.version - self._seen - own)
         self._seen = self.client.version
 
     def _take(self, answer: Tensor | None) -> None:
-        """An answer has come; None says that the message was not finite and the center refused it."""
+        """An answer has come; None says that the center refused the message."""
         self.answer = answer
         unreached, self._unreached = self._unreached, False
         if answer is None and not unreached:
             self._refused()
 
     def _refused(self) -> None:
-        """The center refused what was not finite: the policy decides what becomes of this worker."""
-        self.recorder.event("refused", f"step {self.state.clock}: not finite")
+        """The center refused what was not finite or too far away: the policy decides what becomes of this worker."""
+        rank, clock, why = self.state.rank, self.state.clock, self.client.refusal
+        self.recorder.event("refused", f"step {clock}: {why}")
         if self.nonfinite == "raise":
-            where = f"worker {self.state.rank}, step {self.state.clock}"
-            raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
+            raise refusal_error(rank, clock, why)
+        if not self.refusals:
+            print(f"easgd: warning: worker {rank}, step {clock}: its exchange is refused ({why})", file=sys.stderr)
+        self.refusals += 1
         self._reset_due = self.nonfinite == "reset"
 
     def _reset(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,14 @@ from easgd.errors import SettingError, refuse
 from easgd.worker.context import RunContext
 
 if TYPE_CHECKING:
+    from easgd.worker.recorder import Recorder
     from easgd.worker.worker import Worker
 
 OPEN_WORKERS: set[Worker] = set()
 _USED: set[tuple[str | None, int, int, str]] = set()
 """The centers that this process has been attached to, with the run, the rank and the incarnation."""
+APART: list[str] = []
+"""Workers of this process that ended with a refused exchange: a launcher's child makes an exit code of it."""
 
 
 def center_name(model: nn.Module, optimizer: torch.optim.Optimizer, context: RunContext, name: str | None) -> str:
@@ -58,6 +62,19 @@ def at_center(context: RunContext, name: str) -> RunContext:
         return context
     out = None if context.out is None else context.out / "centers" / name
     return replace(context, center=name, out=out)
+
+
+def note_apart(worker: str, refusals: int, recorder: Recorder) -> None:
+    """Say that a worker ends apart from the center: what it did since then is in nobody's model."""
+    recorder.event("apart", f"its last {refusals} exchanges were refused")
+    print(f"easgd: {worker} ends apart from the center: its last {refusals} exchanges were refused", file=sys.stderr)
+    APART.append(worker)
+
+
+def part_all() -> None:
+    """Let every worker of this process that is in a run bring the center what it has done, and leave."""
+    for worker in list(OPEN_WORKERS):
+        worker.part()
 
 
 def close_all() -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from easgd import checkpoint
 from easgd.center.client import CenterClient, JoinRequest
+from easgd.center.guard import FACTOR
 from easgd.center.layout import Layout
 from easgd.center.memory import MemoryClient
 from easgd.center.transports import connect
@@ -34,6 +35,7 @@ from easgd.worker.exchange import Exchange, Overlap, Policy
 from easgd.worker.group_member import GroupMember
 from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
+from easgd.worker.last_exchange import last_exchange
 from easgd.worker.process_group import check_synchronous, own_device
 from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.schedule_free import ScheduleFreeReplica, check_kind, replica_of
@@ -51,7 +53,7 @@ class Worker:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: RunContext, *,
         buffers: Buffers, nonfinite: Policy, overlap: Overlap, deadline: float, seed: int, curvature: float | None,
         saved: dict[str, Any] | None = None, patience: int = 10, include_frozen: bool = False,
-        process_group: Any = None,
+        process_group: Any = None, guard: float = FACTOR,
     ) -> None:  # fmt: skip
         self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         if not context.alone:
@@ -72,7 +74,7 @@ class Worker:
         self.orders_batches = self.rank_asked = False
         self.stream = (context.rank, context.workers) if self.group is None else self.group.stream
         self._begun = self._eager = self._skipped = self._closed = False
-        self.client = self._connect(saved, deadline, process_group)
+        self.client = self._connect(saved, deadline, process_group, guard)
         if not context.alone:
             self._enter()
             open_workers.enter(self)
@@ -85,12 +87,14 @@ class Worker:
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
         self._hooks = install_hooks(self, model, optimizer)
 
-    def _connect(self, saved: dict[str, Any] | None, deadline: float, process_group: Any) -> CenterClient | None:
+    def _connect(
+        self, saved: dict[str, Any] | None, deadline: float, process_group: Any, guard: float
+    ) -> CenterClient | None:
         """Find the center. A worker alone has one only where an average is kept: else the center is its own x."""
         context, layout = self.context, Layout.of(self.tensors)
         request = JoinRequest(
             self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
-            context.center, context.compression, saved, deadline, process_group,
+            context.center, context.compression, saved, deadline, process_group, guard,
         )  # fmt: skip
         if context.run is not None:
             group = self.group
@@ -281,6 +285,13 @@ class Worker:
             return f"its weights could not be kept: {problem}"
         return f"its weights are in {path}"
 
+    def part(self) -> None:
+        """Bring the center the steps since the last exchange, then `close`: the process has been asked to end."""
+        if not self._closed and self.client is not None:
+            with suppress(UnreachableError):
+                last_exchange(self.exchange)
+        self.close()
+
     def close(self) -> None:
         """Leave the run: wait for what is under way, let the others know. Runs by itself when the script ends."""
         if self._closed:
@@ -290,6 +301,8 @@ class Worker:
         for hook in self._hooks:
             hook.remove()
         self.exchange.close()
+        if self.exchange.refusals:
+            open_workers.note_apart(f"worker {self.rank}", self.exchange.refusals, self.recorder)
         if self.client is not None and not self.context.alone:
             try:
                 with suppress(UnreachableError):

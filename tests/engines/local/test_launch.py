@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from easgd.errors import SettingError
 from easgd.launch import run_directory as rundir
+from easgd.launch.backend import RunRequest
+from easgd.launch.run_directory import OwnedRun
 from launching import DEADLINE, PREAMBLE, alive, until
 
 
@@ -310,3 +314,15 @@ def test_describes_itself_to_other_processes(launch):
     assert (told["pid"], told["workers"], told["schedule"]) == (one.process.pid, 1, "sync")
     one.touch("go")
     assert one.wait()[0] == 0
+
+
+def test_no_room_for_the_run_directory_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("EASGD_SHARED", str(tmp_path))
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SettingError, match=r"no run directory in .* \(no space left on device\); make room"):
+        OwnedRun(RunRequest(["script", "x.py"], 1, "run"))
+    assert not any(tmp_path.glob("*/*")), "nothing is left behind"

@@ -234,11 +234,15 @@ def test_a_stopped_worker_holds_up_nobody(launch):
     pids = one.pids(3)
     os.kill(pids[1], signal.SIGSTOP)
     goes_on(one, 0, 2)
+    paused = until(lambda: one.events("paused"), "that it stands still is recorded, with the way on")[0]
+    assert paused["worker"] == 1
+    assert f"kill -CONT {pids[1]}" in paused["detail"]
     os.kill(pids[2], signal.SIGKILL)
     until(lambda: one.events("death"), "a death is noticed while another worker stands still")
-    assert [e["worker"] for e in one.events()] == [2]
+    assert [e["worker"] for e in one.events("death")] == [2]
     os.kill(pids[1], signal.SIGCONT)
     goes_on(one, 0, 1)
+    until(lambda: [e["worker"] for e in one.events("resumed")] == [1], "that it goes on is recorded")
     one.touch("go")
     assert one.wait()[0] == 1
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import easgd
+from easgd.records import Event, Step, read_records
 from launching import until
 
 # One step at a time, as fast as it goes; `seen-<rank>` is the number of living workers that a worker last saw.
@@ -127,3 +128,54 @@ def test_run_returns_the_center():
     assert result.center is not None
     assert float(result.center["weight"]) == pytest.approx(3.0, abs=0.1), "the minimum of (w - 3)²"
     assert result.breakdown().steps == 60
+
+
+DIVERGING = """
+import torch, easgd
+torch.manual_seed(0)
+torch.set_num_threads(1)
+inputs = torch.randn(256, 8)
+targets = inputs @ torch.randn(8, 1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=5.0 if rank == 1 else 0.05)
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=5, beta=0.9), overlap=False)
+up()
+for step in range(300):
+    rows = torch.randint(0, 256, (16,))
+    loss = (model(inputs[rows]) - targets[rows]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    model.load_state_dict(worker.center())
+    (out / f"loss-{rank}").write_text(str((model(inputs) - targets).square().mean().item()))
+"""
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync", "round-robin"])
+def test_one_worker_diverges_and_the_others_do_not_notice(launch, schedule):
+    """Case 31: a hundred times the rate; its exit code and the records say what became of it."""
+    one = launch(DIVERGING, "--schedule", schedule, workers=3)
+    code, _, err = one.wait()
+    assert code == 3
+    assert "worker 1 ends apart from the center" in err
+    assert all(float((one.out / f"loss-{rank}").read_text()) < 1e-3 for rank in (0, 2))
+    refused = [r for r in read_records(one.out) if isinstance(r, Event) and r.event == "refused"]
+    assert {r.worker for r in refused} == {1}
+    assert {e["worker"] for e in one.events("leave")} == {0, 2}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_end_brings_its_steps_to_the_center_first(launch, number):
+    """Case 32: a period that is never over; without a last exchange the center would be where it began."""
+    one = launch(TRAINING.replace("period=1", "period=100000"), workers=2)
+    one.pids(2)
+    os.kill(one.pid(1), number)
+    until(lambda: one.events("death"), "its end is recorded")
+    records = [r for r in read_records(one.out) if isinstance(r, Event) and r.worker == 1]
+    assert [r.event for r in records][-2:] == ["last exchange", "leave"]
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait()[0] == 128 + signal.SIGTERM
+    last = [r.detail for r in read_records(one.out) if isinstance(r, Event) and r.event == "last exchange"]
+    steps = {r.worker: r.clock for r in read_records(one.out) if isinstance(r, Step)}
+    assert sorted(last) == sorted(f"step {clock + 1}" for clock in steps.values()), "zero steps are lost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 
+import pytest
 import torch
 
 import easgd
@@ -50,3 +51,25 @@ def test_a_sum_does_not_depend_on_who_comes_first(tmp_path):
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
+
+
+def test_a_round_that_was_broken_off_goes_on_where_it_was(tmp_path):
+    """Whoever absorbs the sum is killed after the first stripe: the next worker does the second, and none twice."""
+    layout = Layout(("w",), ((N,),), ((1,),), ("torch.float32",))
+    client = SharedMemoryClient(tmp_path, JoinRequest(easgd.Downpour(), torch.zeros(N), layout, 0))
+    client.join(0)
+    rounds, (first, second) = client.rounds, client.states
+    for state in (first, second):
+        state.add_to_round(torch.ones(state.x.numel()))
+
+    def killed():
+        raise InterruptedError
+
+    second.end_round, end_round = killed, second.end_round
+    with pytest.raises(InterruptedError):
+        rounds._absorb_sum()
+    second.end_round = end_round
+    rounds._absorb_sum()
+    assert (first.version, second.version) == (1, 1)
+    assert client.snapshot()["x"].tolist() == [1.0] * N
+    client.leave()

@@ -7,6 +7,7 @@ import itertools
 import socket
 import struct
 import threading
+import time
 
 import pytest
 import torch
@@ -68,6 +69,68 @@ def test_asked_again_it_answers_the_same_and_applies_nothing():
     assert torch.equal(first, again)
     assert torch.equal(shard.center.slots["x"], before)
     assert shard.version == 2
+
+
+def settled(method=ELASTIC, members=(0, 1, 2)):
+    """A guarded shard on which all workers are at a distance of about 1."""
+    shard = Shard(method, None, method.center_slots(torch.ones(N)), guard=30.0)
+    enroll(shard, list(members), {})
+    for sequence in range(3):
+        for rank in members:
+            near = shard.center.x + N**-0.5 if method is ELASTIC else torch.full((N,), N**-0.5)
+            assert ask(shard, rank, sequence, near, scale=0.1)[0] == Status.DONE
+    return shard
+
+
+@pytest.mark.parametrize("kind", [Kind.EXCHANGE, Kind.PUSH, Kind.TOGETHER])
+@pytest.mark.parametrize("method", [ELASTIC, easgd.Downpour()], ids=["easgd", "downpour"])
+def test_a_worker_that_diverged_is_refused_with_distance_and_bound(kind, method):
+    shard = settled(method, members=(0, 1) if kind != Kind.TOGETHER else (0,))
+    before = shard.center.x.clone()
+    status, reply, _ = ask(shard, 0, 3, torch.full((N,), 1e7), kind=kind, scale=0.1)
+    assert status == Status.REFUSED
+    assert reply.update_sqnorm**0.5 == pytest.approx(1e7 * N**0.5, rel=1e-3)
+    assert 10 < reply.bound < 60
+    assert torch.equal(shard.center.x, before)
+    assert ask(shard, 0, 4, shard.center.x + 1e-3 if method is ELASTIC else torch.zeros(N), scale=0.1)[0] == Status.DONE
+
+
+class Direct:
+    """A link to a shard of this process."""
+
+    def __init__(self, shard):
+        self.shard = shard
+
+    def send(self, request, payload):
+        self.reply = self.shard.exchange(request, None if payload is None else payload.clone())
+
+    def receive(self, seconds, into):
+        reply, answer = self.reply
+        size = 0 if answer is None else answer.numel()
+        into[:size].copy_(answer if answer is not None else into[:0])
+        return reply, size
+
+
+def client_of(method, parts):
+    bounds = [(k * N, (k + 1) * N) for k in range(len(parts))]
+    wire = Transport("center", 0, 0, bounds, lambda k: Direct(parts[k]))
+    n = N * len(parts)
+    layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
+    return RayCenterClient(None, [], wire, JoinRequest(method, torch.zeros(n), layout, 0))
+
+
+def test_some_shards_refuse_a_change_and_it_is_not_sent_again(monkeypatch):
+    """Two shards, one of which refuses its part: the worker goes on from x̃, or the other part would come twice."""
+    method = easgd.Downpour()
+    parts = [settled(method, members=(0,)), settled(method, members=(0,))]
+    one = client_of(method, parts)
+    monkeypatch.setattr(client, "_sequences", itertools.count(3))
+    message = torch.cat([torch.full((N,), 1e-3), torch.full((N,), 1e9)])
+    answer = one.exchange(message, 1.0)
+    assert torch.equal(answer, torch.cat([part.center.x for part in parts]))
+    assert [event for event, _ in one.events] == ["refused"]
+    assert one.exchange(torch.full((2 * N,), 1e9), 1.0) is None
+    assert str(one.refusal).startswith("distance 5.477e+10, bound ")
 
 
 def test_an_older_incarnation_is_refused():
@@ -252,6 +315,93 @@ def test_over_a_socket(served):
 def test_a_wrong_secret_is_refused(served):
     with pytest.raises(LinkError, match="refused"):
         SocketLink(served[1], b"x" * 32)
+
+
+def test_the_server_tells_a_stranger_nothing(served):
+    """Case 22: who cannot prove to know the secret gets no proof of the shard either, and is not listened to."""
+    shard, address = served
+    with socket.create_connection(address, 60) as stranger:
+        theirs = stranger.recv(sockets.CHALLENGE, socket.MSG_WAITALL)
+        stranger.sendall(b"c" * sockets.CHALLENGE + sockets.prove(b"x" * 32, b"worker", theirs, b"c" * 32))
+        assert stranger.recv(1) == b"", "closed"
+    assert shard.version == 0
+
+
+def test_a_worker_talks_to_nobody_who_does_not_know_the_secret():
+    """Case 22: a server that lets everybody in, and cannot prove to know the secret, gets no message."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pretend():
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(b"s" * sockets.CHALLENGE)
+                sock.recv(sockets.CHALLENGE + sockets.PROOF, socket.MSG_WAITALL)
+                sock.sendall(b"p" * sockets.PROOF)
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        with pytest.raises(LinkError, match="does not know the run's secret"):
+            SocketLink(listener.getsockname()[:2], b"s" * 32)
+        thread.join(60)
+
+
+def test_slow_strangers_and_many_of_them_do_not_keep_a_worker_out(served, monkeypatch):
+    """Case 35: each sends a byte now and then, which begins a socket's own timeout anew; more than may wait come."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 0.5)
+    strangers = [socket.create_connection(served[1], 60) for _ in range(sockets.MOST_STRANGERS + 20)]
+    for _ in range(10):
+        for stranger in strangers[:4]:
+            with contextlib.suppress(OSError):
+                stranger.sendall(b"x")
+        time.sleep(0.1)
+    for stranger in strangers[:4]:
+        stranger.settimeout(60)
+        with contextlib.suppress(ConnectionResetError):
+            assert len(stranger.recv(100, socket.MSG_WAITALL)) == sockets.CHALLENGE, "the challenge, and the end"
+    monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 60.0)
+    SocketLink(served[1], b"s" * 32).close()
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_process_without_descriptors_serves_again_when_it_has_some(served, monkeypatch):
+    """Case 35: accept fails for a while, as it does when strangers have taken every descriptor."""
+    listener = next(thread for thread in threading.enumerate() if thread.name == "easgd-accept")
+    assert listener.is_alive()
+    failed = threading.Event()
+
+    class Exhausted:
+        def __init__(self, real):
+            self.real = real
+
+        def accept(self):
+            failed.set()
+            raise OSError(24, "Too many open files")
+
+        def __getattr__(self, name):
+            return getattr(self.real, name)
+
+    server = SocketServer("127.0.0.1", b"s" * 32, served[0].exchange, lambda center: 4 * N)
+    server.listener, real = Exhausted(server.listener), server.listener
+    SocketLink(server.address, b"s" * 32).close()  # the accept that was under way already
+    assert failed.wait(60)
+    server.listener = real
+    SocketLink(server.address, b"s" * 32).close()
+    real.close()
+
+
+def test_a_held_shard_lets_no_new_exchange_in(monkeypatch):
+    """Between the two halves of a snapshot the shards stay as far as they are."""
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
+    shard = make()
+    ask(shard, 0, 0, torch.ones(N))
+    shard.hold()
+    before = shard.center.x.clone()
+    assert ask(shard, 0, 1, torch.ones(N))[0] == Status.WAIT
+    assert ask(shard, 1, 0, torch.ones(N))[0] == Status.WAIT
+    assert torch.equal(shard.center.x, before)
+    shard.take()
+    assert ask(shard, 0, 1, torch.ones(N))[0] == Status.DONE
 
 
 @pytest.mark.parametrize(

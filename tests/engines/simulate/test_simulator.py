@@ -299,3 +299,29 @@ def with_parameters(model, x):
     net = copy.deepcopy(model)
     pack(net)[0].copy_(x)
     return net
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync", "round-robin"])
+@pytest.mark.parametrize("policy", ["skip", "reset"])
+@pytest.mark.parametrize("method", [easgd.EASGD(period=10), easgd.EASGD(period=1), easgd.Downpour(period=2)], ids=str)
+def test_one_worker_diverges_and_the_center_does_not(method, policy, schedule):
+    """Case 31: the gradient of worker 1 is a hundred times too large, which is a hundred times the rate."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(200, 10, generator=generator, dtype=torch.float64)
+    solution = torch.randn(10, generator=generator, dtype=torch.float64)
+
+    def gradient(x, worker, step, factor):
+        rows = inputs[torch.randint(0, 200, (16,), generator=torch.Generator().manual_seed(1000 * worker + step))]
+        return rows.T @ (rows @ (x - solution)) / 16 * (factor if worker == 1 else 1)
+
+    errors = []
+    for factor in (1, 100):
+        run = easgd.simulate(
+            lambda x, worker, step, factor=factor: gradient(x, worker, step, factor), 0.3 * torch.ones_like(solution),
+            method, lr=0.05, workers=3, steps=300 if schedule == "sync" else 900, schedule=schedule, nonfinite=policy,
+        )  # fmt: skip
+        refused = {r.worker for r in run.records if isinstance(r, Event) and r.event == "refused"}
+        assert refused == ({1} if factor == 100 else set())
+        errors.append([float((x - solution).norm()) for x in (run.center[-1], run.local[-1, 0], run.local[-1, 2])])
+    assert max(*errors[0], *errors[1]) < 0.05
+    assert float(run.center.abs().max()) < 10

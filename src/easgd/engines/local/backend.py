@@ -95,6 +95,7 @@ class LocalBackend:
         self._living: dict[int, WorkerProcess | WorkerProcesses] = {}
         self._template: Template | None = None
         self._importing = False
+        self._paused: set[int] = set()  # process ids
 
     def _zero(self) -> float:
         return origin(self.directory.path) or self.directory.description.origin
@@ -161,8 +162,23 @@ class LocalBackend:
                 self._ranks.release(rank)
 
     def changes(self) -> list[Change]:
-        """Return the workers whose launcher was killed; launchers that join record the joins themselves."""
-        return [Change("death", *lost, "its launcher was killed") for lost in self._ranks.lost()]
+        """Return the workers whose launcher was killed, and those that a signal has stopped or let go on.
+
+        Launchers that join record the joins themselves.
+        """
+        found = [Change("death", *lost, "its launcher was killed") for lost in self._ranks.lost()]
+        for worker in self._living.values():
+            if worker.paused != (worker.pid in self._paused):
+                self._paused ^= {worker.pid}
+                found.append(self._pause(worker))
+        return found
+
+    def _pause(self, worker: WorkerProcess) -> Change:
+        if worker.pid not in self._paused:
+            return Change("resumed", worker.rank, worker.incarnation, "")
+        detail = f"a signal stopped it; kill -CONT {worker.pid} lets it go on, kill -KILL {worker.pid} ends it"
+        say(f"worker {worker.rank} is paused: {detail}; what it holds of the center, others wait for")
+        return Change("paused", worker.rank, worker.incarnation, detail)
 
     def alive(self) -> bool:
         return self.directory.alive

@@ -20,7 +20,7 @@ from functools import partial
 
 from easgd.engines.local.function import call
 from easgd.groups.store import LISTEN, serve
-from easgd.launch.target import exit_code, run_module, run_script
+from easgd.launch.target import exit_code, obey_signals, run_module, run_script
 
 _PR_SET_PDEATHSIG = 1
 
@@ -58,7 +58,7 @@ def main(parent: str, lifeline: str, kind: str, *rest: str) -> int:
 
 def _run(kind: str, rest: tuple[str, ...]) -> None:
     # The launcher starts us with SIGINT blocked, so that an early Ctrl-C ends here and not in a traceback.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    obey_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if (store := os.environ.pop(LISTEN, None)) is not None:  # the first rank of a group
         serve(int(store))

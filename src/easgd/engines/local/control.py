@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from easgd.center.guard import WORDS
 from easgd.locks import RecordLocks
 
 CENTER, HEADER, LOCKS = "center", "header.json", "locks"
@@ -19,12 +20,14 @@ CENTERS = "centers"  # folder of the further centers of a script that trains sev
 RANKS, STRIPES_MOST = 1024, 64
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`)
+# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`), then the
+# last distances of each rank (`Guard`)
 CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
 STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, STRIPE_CLOCKS = (64 + k * RANKS for k in range(6))
 CLOCK_WORDS = 2
 VERSION = STRIPE_CLOCKS  # the master's clock counts the updates of the first stripe
-BYTES = -(-8 * (STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
+DISTANCES = STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST
+BYTES = -(-8 * (DISTANCES + WORDS * RANKS) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 # bytes of the lock file
 CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
@@ -37,6 +40,7 @@ class Control:
         with open(folder / CENTER, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), BYTES)
         self.words = memoryview(self._map).cast("q")
+        self.distances = memoryview(self._map)[8 * DISTANCES : 8 * (DISTANCES + WORDS * RANKS)].cast("d")
         self.locks = RecordLocks.of(folder / LOCKS)
 
     @staticmethod
@@ -67,6 +71,7 @@ class Control:
             # What a former incarnation left of a synchronous round does not count for this one.
             self.words[ARRIVED + rank] = self.words[ADDED + rank] = 0
             self.words[RING] = max(self.words[RING], rank + 1)
+            self._forget_distances(rank)
             self._count()
 
     def leave(self, rank: int) -> None:
@@ -82,6 +87,7 @@ class Control:
             # them, at this center or at a later one.
             if self.words[INCARNATIONS + rank] == incarnation:
                 self.words[STATES + rank] = DEAD
+                self._forget_distances(rank)
                 self._count()
 
     def same_gradient(self, rank: int, digest: int) -> list[int]:
@@ -110,6 +116,9 @@ class Control:
         """Whether every worker in the run has reached the meeting of the current round."""
         current = self.words[ROUND] + 1
         return all(self.words[ARRIVED + rank] == current for rank in self.joined())
+
+    def _forget_distances(self, rank: int) -> None:
+        self.words[DISTANCES + WORDS * rank] = 0  # no message in its row; see `Guard`
 
     def _count(self) -> None:
         self.words[LIVING] = len(self.joined())

@@ -66,6 +66,15 @@ class WorkerProcess:
         found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return None if found is None else found.si_status
 
+    @property
+    def paused(self) -> bool:
+        """Whether a signal has stopped it, as SIGSTOP does; never where there is no /proc."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return stat.rpartition(b")")[2].split()[0] in (b"T", b"t")
+
     def interrupt(self) -> None:
         """Send SIGINT."""
         with suppress(ProcessLookupError):

@@ -7,6 +7,7 @@ first.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
+from easgd.center.guard import Refusal
 from easgd.center.state import accepts
 from easgd.compress import Codec, DeltaCodec, ErrorFeedback, Float32
 from easgd.engines.ray import actor_link
@@ -43,6 +45,7 @@ class RayCenterClient:
         self.rank, self.launched = request.rank, request.launched
         self.wait_seconds = 0.0
         self.update_sqnorm: float | None = None
+        self.refusal = Refusal()
         self.move: Move | None = None  # x̃ is in other processes
         n = self.layout.size
         self._plain = isinstance(self.codec, Float32)
@@ -51,6 +54,7 @@ class RayCenterClient:
         self._staging = None if self._plain else torch.empty(n, dtype=torch.float32).view(torch.uint8)
         self._error_feedback = [] if self._plain else [ErrorFeedback(self.codec, b - a) for a, b in transport.bounds]
         self._delta_codecs: list[DeltaCodec | None] = [None] * len(transport.bounds)
+        self._rejected = False
         self._unanswered: PendingRequest | None = None
 
     @property
@@ -121,7 +125,7 @@ class RayCenterClient:
                 return late[1]  # of the exchange that could not be delivered then: the spring has been felt
             assert late[0].message is not None
             message = message - late[0].message  # the center has that part of the change already
-        if message is not None and not accepts(message, scale):
+        if message is not None and not self._accepts(message, scale):
             return None
         kind = Kind.PULL if message is None else Kind.EXCHANGE
         return self._send(kind, message, scale, RETRY_SECONDS)
@@ -129,10 +133,17 @@ class RayCenterClient:
     def push(self, message: Tensor, scale: float) -> bool:
         """Apply one message that wants no answer."""
         self._resolve(RETRY_SECONDS)
-        if not accepts(message, scale):
+        if not self._accepts(message, scale):
             return False
+        self._rejected = False
         self._send(Kind.PUSH, message, scale, RETRY_SECONDS)
-        return True
+        return not self._rejected
+
+    def _accepts(self, message: Tensor, scale: float) -> bool:
+        """Whether the message is finite; how far it may be away is for the shards to say."""
+        sound = accepts(message, scale)
+        self.refusal = self.refusal if sound else Refusal()
+        return sound
 
     def same_gradient(self, digest: int) -> list[int]:
         """Report a digest of this worker's first gradient; return the ranks that reported the same before."""
@@ -146,7 +157,7 @@ class RayCenterClient:
 
     def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
         """One synchronous round: the shards answer when all who live have sent."""
-        sound = message is None or accepts(message, scale)
+        sound = message is None or self._accepts(message, scale)
         start = time.perf_counter()
         try:
             answer = self._send(Kind.TOGETHER if message is not None and sound else Kind.MEET, message, scale, deadline)
@@ -190,8 +201,8 @@ class RayCenterClient:
         self._unanswered = None
         self.wait_seconds += self.transport.waited
         self.transport.waited = 0.0
-        if any(reply.status == Status.REFUSED for reply, _ in replies):
-            return None
+        if refused := [reply for reply, _ in replies if reply.status == Status.REFUSED]:
+            return self._refused(refused, pending.kind, len(replies), seconds)
         if pending.kind in (Kind.PUSH, Kind.BEGIN_AVERAGE):
             return None
         for k, (reply, size) in enumerate(replies):
@@ -203,6 +214,19 @@ class RayCenterClient:
             return self._send(Kind.PULL, None, 1.0, seconds)
         self._answers.reverse()
         return answer
+
+    def _refused(self, replies: list[Reply], kind: Kind, shards: int, seconds: float) -> Tensor | None:
+        """A message was refused, by all shards or by some: each judges its own stretch.
+
+        Where only some have refused a change, the others have it: the worker must start from x̃, so as not to send it
+        again.
+        """
+        self._rejected = True
+        self.refusal = Refusal(math.sqrt(replies[0].update_sqnorm), replies[0].bound)
+        if len(replies) == shards or self.method.answers_with == "difference" or kind == Kind.PUSH:
+            return None
+        self.events.append(("refused", f"{self.refusal}, by {len(replies)} of {shards} shards; it goes on from x̃"))
+        return self._send(Kind.PULL, None, 1.0, seconds)
 
     def _unpack(self, k: int, reply: Reply, packed: Tensor, out: Tensor) -> None:
         if reply.status == Status.LOST:

@@ -97,13 +97,14 @@ def _start() -> Cluster:
     if "RAY_AUTH_MODE" not in os.environ:
         # Other users of this machine must not reach it either.
         private.use_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
-    # A short path: Ray's sockets live below it, and their names may have 107 characters.
+    # A short path: Ray's sockets live below it, and their names may have 107 characters. Ray opens its own folder to
+    # everybody; the one above it is this user's alone.
     folder = tempfile.mkdtemp(prefix="easgd-ray-", dir="/tmp")
     store = min(max(_shared_memory() // 4, STORE_BYTES[0]), STORE_BYTES[1])
     try:
         context = ray.init(
             address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=usable_cores(),
-            object_store_memory=store, _temp_dir=folder, logging_level=logging.ERROR, log_to_driver=False,
+            object_store_memory=store, _temp_dir=f"{folder}/r", logging_level=logging.ERROR, log_to_driver=False,
             configure_logging=False,
         )  # fmt: skip
     except BaseException as error:

@@ -53,6 +53,7 @@ def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str
         "size": request.layout.size,
         "method": repr(request.method),
         "compression": Codec.named(request.compression).name,
+        "guard": request.guard,
     }
     end = time.monotonic() + OPEN_SECONDS
     while True:
@@ -78,7 +79,7 @@ def upload(request: JoinRequest, shards: list[Any], bounds: list[tuple[int, int]
     calls = [
         shard.open.remote(
             request.center, request.method, request.compression, numpy_of({n: v[a:b] for n, v in slots.items()}),
-            version, averaged_from,
+            version, averaged_from, request.guard,
         )
         for shard, (a, b) in zip(shards, bounds, strict=True)
     ]  # fmt: skip
@@ -106,7 +107,7 @@ def link_to(shard: Any, k: int, secret: bytes, events: list[tuple[str, str]]) ->
 def check_header(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Refuse a worker whose model, method or compression is not the run's, and list the difference."""
     problems = Layout.from_json(mine["layout"]).differences(Layout.from_json(theirs["layout"]))
-    for what in ("method", "compression"):
+    for what in ("method", "compression", "guard"):
         if mine[what] != theirs[what]:
             problems.append(f"the {what} is {mine[what]} here, {theirs[what]} in the run")
     refuse_misfit(problems)

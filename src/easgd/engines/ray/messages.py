@@ -37,7 +37,7 @@ class Status(IntEnum):
     PLAIN = 1
     """Done; the answer is x̃ in float32, whatever the compression: the two ends have no common value yet."""
     REFUSED = 2
-    """The message is not finite."""
+    """The message is not finite, or too far from the center (`easgd.center.guard`)."""
     ZOMBIE = 3
     """A later incarnation of this worker is in the run, or this one is known to be dead."""
     BLANK = 4
@@ -60,7 +60,10 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The head of a shard's answer. `waited` is the time that others' exchanges took on the shard meanwhile."""
+    """The head of a shard's answer. `waited` is the time that others' exchanges took on the shard meanwhile.
+
+    Of a refused message, `update_sqnorm` is the square of its distance, and `bound` what it may have been at most.
+    """
 
     status: int
     version: int = 0
@@ -68,6 +71,7 @@ class Reply(NamedTuple):
     living: int = 1
     update_sqnorm: float = 0.0
     waited: float = 0.0
+    bound: float = 0.0
 
 
 class ShardLink(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from easgd.launch.output import LineRelay, Log
+from easgd.files import reason
+from easgd.launch.output import LineRelay, Log, say
 
 
 class OutputReceiver:
@@ -15,6 +16,7 @@ class OutputReceiver:
         self.out = out
         self._relays: dict[str, LineRelay] = {}
         self._logs: dict[str, Log] = {}
+        self._warned = False
 
     def deliver(self, chunks: Iterable[tuple[str, bytes]]) -> None:
         """Write chunks of output: each is named NAME.jsonl, out-RANK or err-RANK, a group's ranks 0.1."""
@@ -23,11 +25,20 @@ class OutputReceiver:
                 path = self.out / name  # records of a center of its own are in a folder below
                 if not path.resolve().is_relative_to(self.out.resolve()):
                     continue
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with open(path, "ab") as file:
-                    file.write(data)
+                self._append(path, data)
             else:
                 self._relay(name).feed(data)
+
+    def _append(self, path: Path, data: bytes) -> None:
+        """Append records; a full disk costs the records, not the run."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "ab") as file:
+                file.write(data)
+        except OSError as error:
+            if not self._warned:
+                say(f"warning: records are no longer written in {self.out} ({reason(error)})")
+            self._warned = True
 
     def _relay(self, name: str) -> LineRelay:
         if name not in self._relays:

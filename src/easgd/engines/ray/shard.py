@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from easgd.center.fused_rules import warm
+from easgd.center.guard import Guard
 from easgd.center.state import CenterState
 from easgd.compress import Codec, DeltaCodec, Float32
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
@@ -43,17 +44,20 @@ class LedgerEntry:
     """The shard's clock when this worker saw it last."""
     left: bool = False
     """Whether the worker is gone, so that no snapshot waits for it."""
+    bound: float = 0.0
 
 
 class Shard:
     """A stretch of the center. Everything is under one lock: an exchange is atomic."""
 
     def __init__(
-        self, method: Method, codec: str | None, slots: Slots, version: int = 0, averaged_from: int = 0
+        self, method: Method, codec: str | None, slots: Slots, version: int = 0, averaged_from: int = 0,
+        guard: float = 0.0,
     ) -> None:  # fmt: skip
         self.codec = Codec.named(codec)
         vectors = {name: vector.to(torch.float32).clone() for name, vector in slots.items()}
         self.center = CenterState(method, vectors, clock=[version, averaged_from])
+        self.guard = self.center.guard = Guard(0.0 if method.sequential else guard)
         self.size = self.center.x.numel()
         self.epoch = 0
         self.ledger: dict[int, LedgerEntry] = {}
@@ -89,6 +93,8 @@ class Shard:
                 if (entry := self.ledger.get(rank)) is not None:
                     entry.answer, entry.delta, entry.left = None, None, True
             self.joined_at = {rank: self.joined_at.get(rank, self.version) for rank in members}
+            for rank in dead.keys() - self.dead.keys():
+                self.guard.forget(rank)
             self.members, self.dead = set(members), dict(dead)
             self._end_round()
             self._changed.notify_all()
@@ -120,6 +126,7 @@ class Shard:
             self._round.pop(request.rank, None)
             seen = self.joined_at.get(request.rank, self.version)
             entry = self.ledger[request.rank] = LedgerEntry(request.incarnation, seen=seen)
+            self.guard.forget(request.rank)
         return entry if entry.incarnation == request.incarnation else None
 
     def _again(self, entry: LedgerEntry, request: Request, waited: float) -> Answer:
@@ -147,10 +154,10 @@ class Shard:
         vector = self.codec.decode(message, self.size)
         rounded = None if plain or not self._elastic else self._rounding(entry)
         scale = request.scale * self.center.method.weight(self.version - entry.seen)
-        answer = self.center.exchange(vector, scale, rounded)
+        answer = self.center.exchange(vector, scale, rounded, request.rank)
         entry.seen = self.version
         if answer is None:
-            entry.status = Status.REFUSED
+            self._refuse(entry)
             return
         entry.update_sqnorm = self.center.update_sqnorm or 0.0
         if not wanted:
@@ -159,6 +166,10 @@ class Shard:
             entry.answer = answer.view(torch.uint8)
         elif not self._elastic:
             self._answer_center(entry)
+
+    def _refuse(self, entry: LedgerEntry) -> None:
+        why = self.center.refusal
+        entry.status, entry.update_sqnorm, entry.bound = Status.REFUSED, why.distance**2, why.bound
 
     @property
     def _elastic(self) -> bool:
@@ -186,10 +197,11 @@ class Shard:
             entry.answer = entry.delta.encode(x)
 
     def _stored(self, entry: LedgerEntry, waited: float) -> Answer:
-        return self._reply(entry.status, waited, entry.update_sqnorm), entry.answer
+        bound = entry.bound if entry.status == Status.REFUSED else 0.0
+        return self._reply(entry.status, waited, entry.update_sqnorm, bound), entry.answer
 
-    def _reply(self, status: Status, waited: float, update_sqnorm: float = 0.0) -> Reply:
-        return Reply(status, self.version, self.epoch, max(1, len(self.members)), update_sqnorm, waited)
+    def _reply(self, status: Status, waited: float, update_sqnorm: float = 0.0, bound: float = 0.0) -> Reply:
+        return Reply(status, self.version, self.epoch, max(1, len(self.members)), update_sqnorm, waited, bound)
 
     # synchronous rounds ----------------------------------------------------------------------------------------
 
@@ -197,10 +209,12 @@ class Shard:
         """Equations 3 and 4: every d from the same x̃, one update with their sum when all who live have come."""
         if request.rank not in self._round:
             vector = None if message is None else self.codec.decode(message, self.size)
-            d = self.center.propose(vector, request.scale)
+            d = self.center.propose(vector, request.scale, request.rank)
             if d is not None and self._elastic:
                 d = self.codec.decode(self.codec.encode(d), self.size)  # as in `_rounding`
-            entry.status = Status.REFUSED if message is not None and d is None else Status.DONE
+            entry.status = Status.DONE
+            if message is not None and d is None:
+                self._refuse(entry)
             # A copy: d may be the message itself, whose memory is used again.
             self._round[request.rank] = (request.sequence, None if d is None else d.clone())
             self._end_round()
@@ -220,9 +234,10 @@ class Shard:
             self.center.absorb_round(differences)  # in the order of the ranks
         for rank, (sequence, own) in arrived.items():
             entry = self.ledger[rank]
-            entry.sequence, entry.answer, entry.update_sqnorm = sequence, None, 0.0
+            entry.sequence, entry.answer = sequence, None
             if entry.status == Status.REFUSED:
                 continue
+            entry.update_sqnorm = 0.0
             if own is not None and self._elastic:
                 entry.answer, entry.update_sqnorm = self.codec.encode(own), float(torch.dot(own, own))
             else:

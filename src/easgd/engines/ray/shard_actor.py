@@ -49,19 +49,19 @@ class ShardActor:
 
     def open(
         self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray], version: int,
-        averaged_from: int = 0,
+        averaged_from: int = 0, guard: float = 0.0,
     ) -> None:  # fmt: skip
         """Take these vectors as the start value; a second upload of the same center is ignored."""
         if center not in self.shards:
-            self.shards[center] = Shard(method, codec, tensors_of(slots), version, averaged_from)
+            self.shards[center] = Shard(method, codec, tensors_of(slots), version, averaged_from, guard)
 
     def restore(
         self, center: str, method: Any, codec: str, state: dict[str, Any], serial: int, members: list[int],
-        dead: dict[int, int],
+        dead: dict[int, int], guard: float = 0.0,
     ) -> None:  # fmt: skip
         """Begin with a saved state, as a new epoch."""
         slots = tensors_of(state["slots"])
-        shard = Shard(method, codec, slots)
+        shard = Shard(method, codec, slots, guard=guard)
         shard.load({**state, "slots": slots})
         shard.enroll(serial, members, dead)
         self.shards[center] = shard

@@ -5,7 +5,7 @@ know the run's secret, which only Ray's own channel carries: each answers the ot
 What is sent is not encrypted: where Ray is told to encrypt, this way is not taken.
 
     request   magic, rank, incarnation, sequence, kind, scale, bytes of the center's name, bytes of the message
-    reply     magic, status, version, epoch, living, update_sqnorm, waited, bytes of the answer
+    reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, bytes of the answer
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import socket
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -28,9 +30,12 @@ from easgd.engines.ray.messages import LinkError, Reply, Request, Status
 
 MAGIC = b"EAS1"
 REQUEST = struct.Struct("<4sIIqBdBQ")
-REPLY = struct.Struct("<4sBqqIddQ")
+REPLY = struct.Struct("<4sBqqIdddQ")
 CHALLENGE, PROOF = 32, 32
 HANDSHAKE_SECONDS = 5.0
+MOST_STRANGERS = 128
+"""Connections that have not proved yet that they know the secret; more wait in the kernel's queue."""
+ACCEPT_PAUSE = 0.05
 
 Serve = Callable[[Request, Tensor | None], tuple[Reply, Tensor | None]]
 Expected = Callable[[str], int | None]
@@ -93,6 +98,11 @@ def _read_bytes(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def _break_off(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 class SocketLink:
     """One shard, by a socket."""
 
@@ -150,29 +160,47 @@ class SocketServer:
     def __init__(self, host: str, secret: bytes, serve: Serve, expected: Expected) -> None:
         self.secret, self.serve, self.expected = secret, serve, expected
         self.listener = socket.create_server((host, 0), backlog=256)
+        self._strangers = threading.Semaphore(MOST_STRANGERS)
         self.address: tuple[str, int] = self.listener.getsockname()[:2]
         threading.Thread(target=self._accept, name="easgd-accept", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
+        while self.listener.fileno() >= 0:
+            self._strangers.acquire()
             try:
                 sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._guarded, args=(sock,), name="easgd-worker", daemon=True).start()
+                threading.Thread(target=self._guarded, args=(sock,), name="easgd-worker", daemon=True).start()
+            except (OSError, RuntimeError):
+                # No descriptor or thread is left: strangers may hold them all, and they lose theirs in a few seconds.
+                self._strangers.release()
+                time.sleep(ACCEPT_PAUSE)
 
     def _guarded(self, sock: socket.socket) -> None:
         """A worker that is gone, or does not belong here, ends its thread and nothing else."""
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _timeouts(sock, HANDSHAKE_SECONDS)
-            if self._admit(sock):
+            if self._known(sock):
                 _timeouts(sock, 0.0)
                 self._converse(sock)
         except (OSError, ValueError, struct.error):
             pass
         finally:
             sock.close()
+
+    def _known(self, sock: socket.socket) -> bool:
+        """Whether the other end proves in time that it knows the secret.
+
+        The timer bounds the handshake as a whole: a socket's timeout begins anew with every byte.
+        """
+        timer = threading.Timer(HANDSHAKE_SECONDS, _break_off, (sock,))
+        timer.daemon = True
+        timer.start()
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _timeouts(sock, HANDSHAKE_SECONDS)
+            return self._admit(sock)
+        finally:
+            timer.cancel()
+            self._strangers.release()
 
     def _admit(self, sock: socket.socket) -> bool:
         mine = secrets.token_bytes(CHALLENGE)

@@ -32,7 +32,7 @@ from easgd.launch.output import say
 POLL_SECONDS = 0.25
 CALL_SECONDS = 10.0
 CENTER = "center"
-STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
+STATE, PREVIOUS, NEW = "state.safetensors", "state.previous.safetensors", "state.new.safetensors"
 
 
 class RayCenterReader:
@@ -144,8 +144,9 @@ class Supervisor:
             state = {**saved["shards"][k], "slots": numpy_of(saved["shards"][k]["slots"])}
             codec, method = membership["header"]["compression"], self.methods[center]
             call = self.shard_actors[k].restore.remote(
-                center, method, codec, state, membership["serial"], members(membership), membership["dead"]
-            )
+                center, method, codec, state, membership["serial"], members(membership), membership["dead"],
+                membership["header"]["guard"],
+            )  # fmt: skip
             ray.get(call, timeout=60.0)
             # The copy may be older than what the shard had heard before it died.
             ray.get(self.coordinator.announce.remote(center), timeout=60.0)
@@ -162,9 +163,11 @@ class Supervisor:
         now = time.monotonic()
         path = self.out / STATE
         try:
+            # Both names stay what they are until the new file is whole: a full disk costs this one alone.
+            checkpoint.save(new := self.out / NEW, {"centers": centers})
             if path.exists():
                 os.replace(path, self.out / PREVIOUS)
-            checkpoint.save(path, {"centers": centers})
+            os.replace(new, path)
         except OSError as error:
             self._warn(f"the center could not be saved in {path}: {error}")
             return
@@ -201,7 +204,7 @@ def load_state(folder: Path) -> dict[str, Any]:
     """Load the last state in a run's folder that is whole."""
     try:
         return checkpoint.load(folder / STATE)
-    except SettingError:
+    except (SettingError, FileNotFoundError):
         if not (folder / PREVIOUS).exists():
             raise
         return checkpoint.load(folder / PREVIOUS)

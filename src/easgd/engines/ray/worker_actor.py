@@ -25,7 +25,7 @@ from ray.exceptions import RayError
 
 from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
-from easgd.launch.target import exit_code, run_module, run_script
+from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
 from easgd.worker.context import TORCHRUN
 
 HEARTBEAT_SECONDS = 0.15
@@ -176,7 +176,7 @@ class WorkerActor:
                 shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        obey_signals()
         try:
             if kind == "script":
                 path, source, *args = target
@@ -187,7 +187,9 @@ class WorkerActor:
                 function, args = target
                 function(*args)
         finally:
-            self._leave()
+            # After a signal, `exit_code` lets them bring the center what they have done first.
+            if not isinstance(sys.exception(), KeyboardInterrupt | TerminatedError):
+                self._leave()
 
     def _script(self, path: Path, source: bytes) -> Path:
         """Return the script itself where this machine has it, else a copy."""

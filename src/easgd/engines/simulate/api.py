@@ -65,7 +65,8 @@ def simulate(
         cost: a `CostModel`, the name of a preset, or None for one second per step with 10 % jitter.
         **settings: weight_decay (λ); optimizer and scheduler, functions that make a worker's own from its parameters
             and from its optimizer; faults, a list of `Fault`; curvature, to have (η, α) checked against it;
-            nonfinite, "skip" (default), "reset" or "raise"; parallel, gradients computed at once by threads.
+            nonfinite, "skip" (default), "reset" or "raise"; guard, how many times the usual distance from the center a
+            message may have (30; 0 for any); parallel, gradients computed at once by threads.
 
     Returns:
         A `Trajectory`.

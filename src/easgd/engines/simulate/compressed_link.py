@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from easgd.center.state import CenterState, finite
+from easgd.center.state import CenterState
 from easgd.compress import Codec, DeltaCodec, ErrorFeedback
 
 
@@ -23,10 +23,11 @@ class CompressedLink:
         self.feedback = ErrorFeedback(codec, size)
         self.following: DeltaCodec | None = None
 
-    def exchange(self, center: CenterState, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(self, center: CenterState, message: Tensor | None, scale: float, rank: int) -> Tensor | None:
         """`CenterState.exchange`, with both directions rounded; None: refused."""
         if message is not None:
-            if not finite(message):
+            # What is refused leaves no trace in the error feedback.
+            if not center.accepts(message, scale, rank):
                 return None
             if center.method.answers_with == "difference":
                 return center.exchange(self.there(message), scale, through=self.back)

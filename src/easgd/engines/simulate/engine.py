@@ -10,6 +10,7 @@ It knows nothing of models or data: a gradient is a function of (x, worker, step
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.state import CenterState, finite
+from easgd.center.guard import Guard, check_factor, refusal_error
+from easgd.center.state import CenterState
 from easgd.compress import Codec
 from easgd.engines.simulate.compressed_link import link_of
 from easgd.engines.simulate.cost import CostModel
@@ -26,7 +28,7 @@ from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
 from easgd.engines.simulate.sim_worker import SimWorker, StepInProgress, load_state, state_of
-from easgd.errors import NonFiniteError, refuse, unknown
+from easgd.errors import refuse, unknown
 from easgd.flat import Replica
 from easgd.learning_rate import first_drop
 from easgd.methods import Method
@@ -62,6 +64,7 @@ class Simulation:
         parallel: int = 1,
         on_record: Callable[[Record], None] | None = None,
         compression: str | None = None,
+        guard: float | None = None,
     ) -> None:
         method.check(workers, lr)
         if schedule not in SCHEDULES:
@@ -79,6 +82,7 @@ class Simulation:
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
         self.center = CenterState(method, method.center_slots(x0.detach().reshape(-1)), fused=False)
+        self.guard = self.center.guard = Guard(0.0 if method.sequential else check_factor(guard))
         self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
         self.struck = 0
@@ -140,9 +144,9 @@ class Simulation:
         message = worker.state.message()
         self.observe(worker)
         if worker.link is None:
-            answer = self.center.exchange(message, self.scale(worker))
+            answer = self.center.exchange(message, self.scale(worker), rank=worker.state.rank)
         else:
-            answer = worker.link.exchange(self.center, message, self.scale(worker))
+            answer = worker.link.exchange(self.center, message, self.scale(worker), worker.state.rank)
         self.answered(worker, answer)
 
     def observe(self, worker: SimWorker) -> None:
@@ -160,12 +164,11 @@ class Simulation:
             self.refused(worker)
 
     def refused(self, worker: SimWorker) -> None:
-        """A message was not finite and did not reach the center: the policy decides what becomes of the worker."""
-        state = worker.state
-        self.on_record(Event("refused", self.time, state.rank, f"step {state.clock}: not finite"))
+        """A message did not reach the center: the policy decides what becomes of the worker."""
+        state, why = worker.state, self.center.refusal
+        self.on_record(Event("refused", self.time, state.rank, f"step {state.clock}: {why}"))
         if self.nonfinite == "raise":
-            where = f"worker {state.rank}, step {state.clock}"
-            raise NonFiniteError(f'{where}: its variable is not finite; lower lr, or write nonfinite="reset"')
+            raise refusal_error(state.rank, state.clock, why)
         if self.nonfinite == "reset":
             self.gradients.drop(state)
             state.replica.reset_(self.center.x)
@@ -188,7 +191,7 @@ class Simulation:
         state.replica.params[0].grad = None
         push = state.finish(step.answer)
         step.answer = None
-        refused = push is not None and not finite(push)
+        refused = push is not None and not self.center.accepts(push, 1.0, state.rank)
         if self.method.sequential and push is not None:
             self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
         loss = self.gradients.loss(state)
@@ -242,6 +245,7 @@ class Simulation:
         elif fault.what == "slow":
             worker.slowness = fault.amount
         if fault.what in ("death", "join"):
+            self.guard.forget(fault.worker)
             self.alive = len(self.living)
             self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
 
@@ -259,6 +263,7 @@ class Simulation:
             "workers": [state_of(worker) for worker in self.workers],
             "struck": self.struck,
             "schedule": self.schedule.state_dict(),
+            "guard": torch.tensor(self.guard.table.tolist(), dtype=torch.float64),
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
         }
 
@@ -274,6 +279,8 @@ class Simulation:
         self.center.load_state_dict(state["center"])
         for worker, saved in zip(self.workers, state["workers"], strict=True):
             load_state(worker, saved)
+        if "guard" in state:
+            self.guard.table = memoryview(array("d", state["guard"].tolist()))
         self.alive = len(self.living)
         self.struck = state["struck"]
         for worker in self.workers:

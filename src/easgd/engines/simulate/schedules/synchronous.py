@@ -54,7 +54,8 @@ class Synchronous:
         messages = [worker.state.message() for worker in asking]
         for worker in asking:
             sim.observe(worker)
-        answers = sim.center.exchange_all(messages, [sim.scale(worker) for worker in asking])
+        ranks = [worker.state.rank for worker in asking]
+        answers = sim.center.exchange_all(messages, [sim.scale(worker) for worker in asking], ranks)
         for worker, answer in zip(asking, answers, strict=True):
             sim.answered(worker, answer)
             if answer is not None:
