@@ -54,7 +54,6 @@ class CenterClient(Protocol):
     Attributes:
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
-        refusal: why the last message that was refused was.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
         move: exchanges x where it lies, in one pass, from x's tensors with their gains and the scale; False if it was
             refused. None where a message and its answer are the only way.
@@ -62,9 +61,12 @@ class CenterClient(Protocol):
 
     wait_seconds: float
     update_sqnorm: float | None
-    refusal: Refusal
     bytes_sent: int
     move: Move | None
+
+    @property
+    def refusal(self) -> Refusal:
+        """Why the last message that was refused was."""
 
     @property
     def events(self) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from easgd.center.client import CenterClient, JoinRequest, Move
+from easgd.center.guard import Refusal
 from easgd.center.layout import Layout, assembled
 from easgd.center.state import accepts
 from easgd.center.transports import connect, read
@@ -64,6 +65,10 @@ class GroupClient:
     @property
     def events(self) -> list[tuple[str, str]]:
         return self._events if self.client is None else self.client.events
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal() if self.client is None else self.client.refusal
 
     @property
     def living(self) -> int:

@@ -54,7 +54,7 @@ def _made_by_the_script() -> Iterator[Any]:
     `DataLoader` has one, when it is read (`easgd.worker.batch_order`).
     """
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
-    known = {id(np.random.mtrand._rand), id(random._inst)}  # type: ignore[attr-defined]
+    known = {id(np.random.mtrand._rand), id(random._inst)}
     for thing in gc.get_objects():
         kind = type(thing)  # `isinstance` would ask proxies for their class, and wake them
         if issubclass(kind, kinds) and not issubclass(kind, random.SystemRandom) and id(thing) not in known:

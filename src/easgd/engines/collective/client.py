@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
+from easgd.center.guard import Refusal
 from easgd.center.layout import Layout, check_saved, refuse_misfit
 from easgd.center.state import CenterState
 from easgd.engines.collective.texts import from_rank_0
@@ -37,6 +38,10 @@ class CollectiveClient:
 
     move: Move | None = None
     hides_rounds = True
+
+    @property
+    def refusal(self) -> Refusal:
+        return self.state.refusal
 
     def __init__(self, request: JoinRequest, initialised: bool = False) -> None:
         self.method, self.layout, self.deadline = request.method, request.layout, request.deadline

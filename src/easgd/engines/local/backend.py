@@ -167,7 +167,7 @@ class LocalBackend:
         Launchers that join record the joins themselves.
         """
         found = [Change("death", *lost, "its launcher was killed") for lost in self._ranks.lost()]
-        for worker in self._living.values():
+        for worker in (process for some in self._living.values() for process in some.processes):
             if worker.paused != (worker.pid in self._paused):
                 self._paused ^= {worker.pid}
                 found.append(self._pause(worker))

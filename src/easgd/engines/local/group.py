@@ -23,7 +23,7 @@ class WorkerProcesses:
         self.rank, self.incarnation = rank, incarnation
         self._failed: int | None = None
         self._stopping = False
-        self._members: list[WorkerProcess] = []
+        self.processes: list[WorkerProcess] = []
         with bound() as server:
             host, port = server.getsockname()
             for member in range(nproc):
@@ -34,34 +34,34 @@ class WorkerProcesses:
                     rank, incarnation, target, own, logs, lifeline, inherit, template, label=f"{rank}.{member}",
                     store=server.fileno() if member == 0 else None,
                 )  # fmt: skip
-                self._members.append(process)
+                self.processes.append(process)
 
     @property
     def streams(self) -> list[PipeRelay]:
-        return [stream for member in self._members for stream in member.streams]
+        return [stream for member in self.processes for stream in member.streams]
 
     @property
     def ended(self) -> bool:
         """Whether all have ended. The first that fails ends the others: they could only wait for it."""
         if self._failed is None and not self._stopping:
-            self._failed = next((m for m, member in enumerate(self._members) if member.failed), None)
+            self._failed = next((m for m, member in enumerate(self.processes) if member.failed), None)
             if self._failed is not None:
                 self.kill()
-        return all(member.ended for member in self._members)
+        return all(member.ended for member in self.processes)
 
     def interrupt(self) -> None:
         """Send SIGINT to all; then each ends by itself."""
         self._stopping = True
-        for member in self._members:
+        for member in self.processes:
             member.interrupt()
 
     def kill(self) -> None:
-        for member in self._members:
+        for member in self.processes:
             member.kill()
 
     def close(self) -> tuple[int, str]:
         """Clear up; return the exit code of the rank that failed first, and say which it was."""
-        codes = [member.close()[0] for member in self._members]
+        codes = [member.close()[0] for member in self.processes]
         failed = self._failed
         if failed is None:
             failed = next((m for m, code in enumerate(codes) if code), 0)

@@ -67,6 +67,11 @@ class WorkerProcess:
         return None if found is None else found.si_status
 
     @property
+    def processes(self) -> list[WorkerProcess]:
+        """The processes that the worker is made of: one; a group has several."""
+        return [self]
+
+    @property
     def paused(self) -> bool:
         """Whether a signal has stopped it, as SIGSTOP does; never where there is no /proc."""
         try:
