@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 import easgd
 from easgd.worker import seeding
@@ -14,11 +14,14 @@ from easgd.worker import seeding
 SET = TensorDataset(torch.arange(12.0))
 
 
-class Drawing:
-    """A data set that draws with a generator of its own."""
+class Drawing(IterableDataset):
+    """A stream that draws with a generator of its own."""
 
     def __init__(self):
         self.numbers = np.random.default_rng(7)
+
+    def __iter__(self):
+        return ((torch.tensor(float(self.numbers.integers(1000))),) for _ in range(12))
 
 
 def order(loader):
@@ -84,6 +87,13 @@ def test_a_loader_with_a_generator_of_its_own_shuffles_differently(when, attache
         mine = order(loader)
         assert sorted(mine) == sorted(its)
         assert mine != its
+
+
+def test_a_stream_that_is_made_later_draws_differently(attached):
+    plain = order(DataLoader(Drawing(), batch_size=4))
+    attached(1)
+    mine, again = (order(DataLoader(Drawing(), batch_size=4)) for _ in range(2))
+    assert mine == again != plain
 
 
 def test_generators_of_the_scripts_own_are_found_and_reseeded():

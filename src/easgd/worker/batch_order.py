@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from easgd.worker import seeding
 from easgd.worker.open_workers import OPEN_WORKERS
+from easgd.worker.seeding import KINDS
 
 if TYPE_CHECKING:
     from easgd.worker.worker import Worker
@@ -48,10 +49,12 @@ def _training() -> Worker | None:
 def _differ(loader: DataLoader[Any], worker: Worker) -> None:
     holder: Any = loader.batch_sampler
     sampler: Any = getattr(holder, "sampler", None)
+    # A data set that is made after `attach`, as a stream that draws its own samples, may have a generator too.
+    held = [v for v in getattr(loader.dataset, "__dict__", {}).values() if isinstance(v, (torch.Generator, *KINDS))]
     generator = getattr(sampler, "generator", None)
-    if generator is not None:
-        seeding.reseed_one(generator, worker.stream[0], worker.context.incarnation)
-    elif type(sampler) is SequentialSampler:
+    for one in {id(found): found for found in (generator, loader.generator, *held) if found is not None}.values():
+        seeding.reseed_one(one, worker.stream[0], worker.context.incarnation)
+    if generator is None and type(sampler) is SequentialSampler:
         holder.sampler = _Rotated(sampler)
 
 

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+KINDS = (np.random.Generator, np.random.RandomState, random.Random)
+
 
 def reseed(rank: int, incarnation: int) -> None:
     """Let this worker's generators differ from those of the other ranks and of its own earlier incarnations."""
@@ -53,11 +55,10 @@ def _made_by_the_script() -> Iterator[Any]:
     It does not know torch's; those are looked for among the variables of the functions that are running, and where a
     `DataLoader` has one, when it is read (`easgd.worker.batch_order`).
     """
-    kinds = (np.random.Generator, np.random.RandomState, random.Random)
     known = {id(np.random.mtrand._rand), id(random._inst)}
     for thing in gc.get_objects():
         kind = type(thing)  # `isinstance` would ask proxies for their class, and wake them
-        if issubclass(kind, kinds) and not issubclass(kind, random.SystemRandom) and id(thing) not in known:
+        if issubclass(kind, KINDS) and not issubclass(kind, random.SystemRandom) and id(thing) not in known:
             yield thing
     found: dict[int, torch.Generator] = {id(torch.default_generator): torch.default_generator}
     frame = sys._getframe(1)
