@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -83,10 +84,10 @@ class Counting:
         return call
 
 
-def train_all(folder: str) -> None:
-    """Train every case in this group, one after the other, each with a center of its own."""
+def train_all(folder: str, names: Sequence[str] = tuple(CASES)) -> None:
+    """Train these cases in this group, one after the other, each with a center of its own."""
     dist.init_process_group("gloo")
-    for name in CASES:
+    for name in names:
         train(name, folder)
 
 

@@ -87,12 +87,14 @@ class RunContext:
         schedule = env.get("EASGD_SCHEDULE")
         if schedule is not None and schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
+        member = int(env.get("EASGD_MEMBER", "0"))
         return RunContext(
             rank=rank,
             workers=workers,
             incarnation=int(env.get("EASGD_INCARNATION", "0")),
             run=run if ":" in run else f"local:{run}",
-            out=Path(env["EASGD_OUT"]) if env.get("EASGD_OUT") else None,
+            # A group is one worker, and its first rank records.
+            out=Path(env["EASGD_OUT"]) if env.get("EASGD_OUT") and member == 0 else None,
             schedule=schedule,
             origin=float(env["EASGD_ORIGIN"]) if env.get("EASGD_ORIGIN") else None,
             elapsed=float(env.get("EASGD_ELAPSED", "0")),
@@ -100,6 +102,6 @@ class RunContext:
             node=env.get("EASGD_NODE", ""),
             compression=env.get("EASGD_COMPRESSION") or None,
             nproc=int(env.get("EASGD_NPROC", "1")),
-            member=int(env.get("EASGD_MEMBER", "0")),
+            member=member,
             guard=float(env["EASGD_GUARD"]) if env.get("EASGD_GUARD") else None,
         )

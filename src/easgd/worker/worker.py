@@ -69,8 +69,7 @@ class Worker:
         )
         self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
-        out = context.out if context.member == 0 else None  # a group is one worker, and its first rank records
-        self.recorder = Recorder(context.rank, context.incarnation, out, context.origin, context.node)
+        self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
         self.orders_batches = self.rank_asked = False
         self.stream = (context.rank, context.workers) if self.group is None else self.group.stream
         self._begun = self._eager = self._skipped = self._closed = False
@@ -97,8 +96,8 @@ class Worker:
             context.center, context.compression, saved, deadline, process_group, guard,
         )  # fmt: skip
         if context.run is not None:
-            group = self.group
-            return connect(context.run, request) if group is None else connect_group(context.run, request, group.group)
+            ranks = None if self.group is None else self.group.group
+            return connect(context.run, request) if ranks is None else connect_group(context.run, request, ranks)
         return MemoryClient(request) if self.method.sequential and self.method.keeps_average else None
 
     def _enter(self) -> None:
@@ -145,10 +144,7 @@ class Worker:
 
     @property
     def device(self) -> torch.device:
-        """The device this process should train on: the first accelerator that it is shown, else the CPU.
-
-        The launcher shows each worker its own share of a machine's accelerators; ranks of a group take one each.
-        """
+        """The device to train on: the first accelerator of this worker's share (of a group, one for each), else the CPU."""
         return own_device()
 
     def log(self, **scalars: float) -> None:
