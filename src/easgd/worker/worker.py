@@ -144,7 +144,7 @@ class Worker:
 
     @property
     def device(self) -> torch.device:
-        """The device to train on: the first accelerator of this worker's share (one per rank of a group), else the CPU."""
+        """The device to train on: the first accelerator of this worker's share (of a group, one a rank), or the CPU."""
         return own_device()
 
     def log(self, **scalars: float) -> None:
