@@ -16,15 +16,16 @@ from easgd.locks import RecordLocks
 
 CENTER, HEADER, LOCKS = "center", "header.json", "locks"
 CENTERS = "centers"  # folder of the further centers of a script that trains several models
-RANKS, STRIPES_MOST = 1024, 64
+RANKS, STRIPES_MOST = 1024, 1024
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`)
-CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
+# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`), then how many
+# workers have added to each fragment in the present round
+CLOSING, LIVING, TURN, RING, ROUND, _, ABSORBED, ORIGIN = range(8)
 STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, STRIPE_CLOCKS = (64 + k * RANKS for k in range(6))
 CLOCK_WORDS = 2
-VERSION = STRIPE_CLOCKS  # the master's clock counts the updates of the first stripe
-BYTES = -(-8 * (STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
+APPLIED = STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST
+BYTES = -(-8 * (APPLIED + STRIPES_MOST) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 # bytes of the lock file
 CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
