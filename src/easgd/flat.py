@@ -176,8 +176,17 @@ class Replica:
                     continue
                 here, buf = local(p), local(buf)
                 same = buf.detach() if buf.stride() == here.stride() else torch.empty_like(here).copy_(buf)
-                found.append((self._index[id(p)], in_memory_order(same), group["momentum"] * rate))
+                i = self._index[id(p)]
+                found.append((i, self._stretch(in_memory_order(same), i), group["momentum"] * rate))
         return found
+
+    def _stretch(self, vector: Tensor, i: int) -> Tensor:
+        """The elements of tensor i, given as a vector, that this replica has: all of them."""
+        return vector
+
+    def part(self, start: int, stop: int) -> Replica:
+        """Return elements `start` to `stop` of the vector as a replica of their own, over the same memory."""
+        return self if (start, stop) == (0, self.size) else ReplicaPart(self, start, stop)
 
     def write_(self, x: Tensor) -> None:
         if (copies := self._on_devices()) is not None:
@@ -234,6 +243,44 @@ class Replica:
         self.write_(x)
         self.optimizer.state.clear()
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+
+
+class ReplicaPart(Replica):
+    """A stretch of a replica's vector: what one fragment's exchange reads and changes. It may cut through a tensor."""
+
+    def __init__(self, whole: Replica, start: int, stop: int) -> None:
+        self.whole, self.optimizer, self.size = whole, whole.optimizer, stop - start
+        self._span, self._stage = slice(start, stop), None
+        self._in_host_memory, self._lone, self._awaited = whole._in_host_memory, False, True
+        self._devices, self._copies = [], None
+        self._cuts: list[tuple[Tensor, slice]] = []  # the tensors that it meets, and which elements of each
+        at = 0
+        for p in whole.params:
+            first, last = max(start - at, 0), min(stop - at, p.numel())
+            if first < last:
+                self._cuts.append((p, slice(first, last)))
+            at += p.numel()
+        self.sizes = [cut.stop - cut.start for _, cut in self._cuts]
+        self._index = {id(p): i for i, (p, _) in enumerate(self._cuts)}
+
+    # Asked for anew at every use: a tensor's memory may have been replaced since.
+    @property
+    def params(self) -> list[Tensor]:
+        """The tensors' stretches, as vectors."""
+        return [in_memory_order(p.detach())[cut] for p, cut in self._cuts]
+
+    @property
+    def _flat(self) -> Tensor | None:  # type: ignore[override]
+        flat = self.whole._flat
+        return None if flat is None else flat[self._span]
+
+    @property
+    def rates(self) -> list[float]:  # type: ignore[override]
+        """The learning rates of the last step."""
+        return self.whole.rates
+
+    def _stretch(self, vector: Tensor, i: int) -> Tensor:
+        return vector[self._cuts[i][1]]
 
 
 def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:

@@ -21,8 +21,9 @@ class Step:
 
     Times are seconds of this step alone. `communication` is the part of the exchange that the worker could not hide
     behind its gradient; `waiting` is time lost to others: the center's queue, a barrier, a turn, a pause.
-    `staleness` (center updates since this worker's last exchange) and `distance` (‖xⁱ − x̃‖ when the center answered)
-    are known only in a step that exchanged, and None in the others. `loss` is the online training loss: that of the
+    `staleness` (updates of the center, or of the fragment, since this worker's last exchange of it), `distance`
+    (‖xⁱ − x̃‖ when the center answered) and `bytes` are those of the exchange whose answer the step has used; None and 0
+    in the other steps. `loss` is the online training loss: that of the
     step's own batch, before the update.
     """
 

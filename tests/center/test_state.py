@@ -135,7 +135,8 @@ def test_the_average_may_begin_anew():
     for _ in range(2):
         state.push(torch.ones(1), 1.0)
     assert state.average.item() == 3.5, "(3 + 4)/2"
-    again = made(easgd.averaged(easgd.Downpour()), torch.zeros(1))
-    again.load_state_dict(state.state_dict())
+    again = made(easgd.averaged(easgd.Downpour()), state.x)
+    again.average.copy_(state.average)
+    again.set_clock(state.clock)
     again.push(torch.ones(1), 1.0)
     assert again.average.item() == 4.0, "(3 + 4 + 5)/3, also after a resume"

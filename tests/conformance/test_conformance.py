@@ -31,6 +31,10 @@ CASES = {
     "diloco-adam": (easgd.averaged(easgd.DiLoCo(period=3, outer="adam")), 3),
     "asyncdiloco": (easgd.AsyncDiLoCo(period=3, every=2, staleness=0.5), 3),
     "asyncdiloco-nesterov": (easgd.averaged(easgd.AsyncDiLoCo(period=2), rate=0.2), 3),
+    "easgd-delay": (easgd.EASGD(period=4, beta=0.8, delay=3), 3),
+    "eamsgd-fragments": (easgd.EAMSGD(period=6, moving_rate=0.3, momentum=0.7, fragments=3, delay=5), 3),
+    "adownpour-fragments": (easgd.ADownpour(period=4, fragments=2), 3),
+    "admm-fragments": (easgd.ADMM(0.5, period=2, fragments=2), 3),
     "sgd": (easgd.SGD(), 1),
     "msgd": (easgd.MSGD(momentum=0.7), 1),
     "asgd": (easgd.ASGD(), 1),
@@ -96,7 +100,7 @@ def test_goes_on_from_a_saved_state_with_the_same_bits(name, schedule, at, tmp_p
     assert same(snapshot(whole), snapshot(resumed))
 
 
-PARALLEL = ("easgd", "eamsgd", "downpour", "admm", "sgd", "localsgd", "diloco", "asyncdiloco")
+PARALLEL = ("easgd", "eamsgd", "downpour", "admm", "sgd", "localsgd", "diloco", "asyncdiloco", "eamsgd-fragments")
 
 
 @pytest.mark.parametrize(("name", "schedule"), [(n, s) for n, s in PAIRS if n in PARALLEL])

@@ -14,7 +14,7 @@ from easgd.methods import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "methods.md").read_text()
-EXAMPLE = re.search(r"```python\n(.*?)```", DOCS, re.DOTALL).group(1)
+EXAMPLE = next(block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if "class Damped" in block)
 SMALL = ["--network", "digits-mlp", "--train-subset", "50", "--steps", "12", "--workers", "2", "--plain"]
 
 

@@ -31,6 +31,18 @@ BAD = {
     "unknown": (lambda: easgd.ASGD(tau=3), "tau = 3", "it takes period, average"),
     "mdownpour period": (lambda: easgd.MDownpour(period=4), "period = 4", "write period=1"),
     "sgd period": (lambda: easgd.SGD(period=4), "period = 4", "leave it out"),
+    "fragments 0": (lambda: easgd.EASGD(fragments=0), "fragments = 0", "write fragments=1"),
+    "fragments beyond the period": (lambda: easgd.EASGD(period=4, fragments=8), "fragments = 8", "write fragments=4"),
+    "fragments that do not divide": (lambda: easgd.EASGD(fragments=3), "fragments = 3", "write period=12"),
+    "fragments of sgd": (lambda: easgd.SGD(fragments=2), "fragments = 2", "leave it out"),
+    "fragments of mdownpour": (lambda: easgd.MDownpour(fragments=2), "fragments = 2", "write fragments=1"),
+    "fragments beyond the elements": (lambda: simulate(easgd.EASGD(fragments=2)), "fragments = 2", "1 elements"),
+    "delay -1": (lambda: easgd.EASGD(delay=-1), "delay = -1", "write delay=1"),
+    "delay 0": (lambda: easgd.EAMSGD(delay=0), "delay = 0", "write delay=1"),
+    "delay 1.5": (lambda: easgd.EASGD(delay=1.5), "delay = 1.5", "write delay=1"),
+    "delay beyond the period": (lambda: easgd.EASGD(period=4, delay=4), "delay = 4", "write delay=3"),
+    "delay of downpour": (lambda: easgd.Downpour(period=4, delay=1), "delay = 1", "leave it out"),
+    "delay of sgd": (lambda: easgd.SGD(delay=2), "delay = 2", "leave it out"),
     "admm rho": (lambda: easgd.ADMM(0.0), "rho = 0.0", "write rho=1.0"),
     "average": (lambda: easgd.averaged(easgd.EASGD(), 2.0), "average = 2.0", 'write average="mean"'),
     "two averages": (lambda: easgd.averaged(easgd.MVADownpour(), 0.5), "average = 0.5", "write rate="),
@@ -78,6 +90,8 @@ def test_describe_prints_all_three_as_used():
     assert easgd.EASGD(period=10).describe(workers=4, lr=0.01) == ("EASGD: τ = 10, β = 0.9 (set), α = 0.225, ρ = 22.5")
     assert easgd.EASGD(rho=2.0).describe(4, 0.1) == "EASGD: τ = 10, β = 0.8, α = 0.2, ρ = 2 (set)"
     assert "α = 0.2 (set), ρ = α/η" in easgd.EAMSGD(moving_rate=0.2).describe()
+    text = easgd.EASGD(fragments=5, delay=3).describe(4)
+    assert text.startswith("EASGD: τ = 10, 5 fragments in turn, answers used after 3 steps, β = 0.9 (set)")
     assert easgd.averaged(easgd.Downpour(period=4)).describe() == "DOWNPOUR: τ = 4, average of the center: mean"
 
 

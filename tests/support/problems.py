@@ -32,6 +32,10 @@ METHODS = {
     "diloco": easgd.DiLoCo(period=3),
     "diloco adam": easgd.DiLoCo(period=2, outer="adam", first_phase=2),
     "asyncdiloco": easgd.AsyncDiLoCo(period=2, outer_lr=0.5, every=2, staleness=0.5),
+    "easgd P=3": easgd.EASGD(period=3, moving_rate=0.3, fragments=3),
+    "eamsgd P=2 k=3": easgd.EAMSGD(period=4, moving_rate=0.3, momentum=0.7, fragments=2, delay=3),
+    "adownpour P=2": easgd.ADownpour(period=2, fragments=2),
+    "admm P=2": easgd.ADMM(0.5, period=2, fragments=2),
 }
 
 

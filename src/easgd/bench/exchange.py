@@ -81,7 +81,7 @@ def _worker(folder: str, processes: int, n: int, rank: int, barrier: Barrier, qu
     x, fresh = torch.rand(n), torch.rand(n)
     mine, shared = x.numpy(), center.segment.slots["x"].numpy()
     calls: dict[str, Callable[[], object]] = {
-        EXCHANGE: lambda: move([(x, 1.0)], 0.5),
+        EXCHANGE: lambda: move([(x, 1.0)], 0.5, 0),
         LIMIT: lambda: fused.swap_(mine, shared),
     }
     rates: dict[str, list[float]] = {name: [] for name in calls}

@@ -3,6 +3,9 @@
 Bytes count in both directions: an exchange of n float32 sends 4n and receives 4n. The references are measured in turn
 in the same process: the same bytes there and back over a plain loopback socket, the machine's limit, and gloo's send
 and recv. Both nodes are on this machine; a real network has its own limit.
+
+With fragments a step waits for a part of the vector at most: the exchange of a part stands beside that of the whole
+vector, the median of all and the longest of all rounds.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from easgd.bench.nodes import HEAD, SECOND, TwoNodes
 
 MEGABYTES = (4, 100, 400)
 ROUNDS = {4: 25, 100: 7, 400: 5}
+FRAGMENTS = 8
 
 
 class EchoActor:
@@ -66,10 +70,13 @@ class EchoActor:
 class Meter:
     """The worker's end: times exchanges and the references in turn."""
 
-    def measure(self, host: Any, echo: Any, ip: str, secret: bytes, megabytes: int, path: str) -> dict[str, float]:
-        """Return the median seconds of each case, for messages of this many megabytes."""
+    def measure(
+        self, host: Any, echo: Any, ip: str, secret: bytes, megabytes: int, path: str, fragments: int
+    ) -> dict[str, float]:
+        """Return the median seconds of each case, and some longest, for messages of this many megabytes."""
         import ray
 
+        from easgd.center.layout import fragment_bounds
         from easgd.engines.ray.actor_link import ActorLink
         from easgd.engines.ray.messages import Kind, Request, ShardLink, Status
         from easgd.engines.ray.sockets import SocketLink
@@ -77,8 +84,10 @@ class Meter:
 
         torch.set_num_threads(1)
         n, rounds, center = megabytes * 250_000, ROUNDS[megabytes], f"{megabytes}-{ip}"
-        method = EASGD(period=1, moving_rate=0.1)
-        ray.get(host.open.remote(center, method, None, {"x": torch.rand(n).numpy()}, 0))
+        for parts, name in ((1, center), (fragments, f"{center} in parts")):
+            method = EASGD(period=parts, moving_rate=0.1, fragments=parts)
+            ray.get(host.open.remote(name, method, None, {"x": torch.rand(n).numpy()}))
+        bounds = fragment_bounds(n, fragments)
         message, into = torch.rand(n).view(torch.uint8), torch.zeros(4 * n, dtype=torch.uint8)
         address = tuple(ray.get(host.address.remote(secret)))
         links: dict[str, ShardLink] = {"sockets": SocketLink(address, secret), "Ray's calls": ActorLink(host)}
@@ -96,6 +105,20 @@ class Meter:
             assert (reply.status, size) == (Status.DONE, 4 * n)
             sequence += 1
 
+        def exchange_parts() -> list[float]:
+            """Exchange all fragments in turn; return the seconds of each."""
+            nonlocal sequence
+            taken, link = [], links["sockets"]
+            for fragment, (a, b) in enumerate(bounds):
+                start = time.perf_counter()
+                request = Request(f"{center} in parts", 0, 0, sequence, Kind.EXCHANGE, 0.1, fragment)
+                link.send(request, message[4 * a : 4 * b])
+                reply, size = link.receive(60.0, into)
+                taken.append(time.perf_counter() - start)
+                assert (reply.status, size) == (Status.DONE, 4 * (b - a))
+            sequence += 1
+            return taken
+
         def tcp() -> None:
             raw.sendall((4 * n).to_bytes(8, "little"))
             raw.sendall(message.numpy().data)
@@ -111,8 +134,11 @@ class Meter:
             "Ray's calls": lambda: exchange(links["Ray's calls"]),
             "gloo": gloo,
         }
-        times: dict[str, list[float]] = {name: [] for name in calls}
+        times: dict[str, list[float]] = {name: [] for name in (*calls, "part")}
         for round_ in range(rounds + 1):
+            taken = exchange_parts()
+            if round_:
+                times["part"] += taken
             for name, call in calls.items():
                 start = time.perf_counter()
                 call()
@@ -122,7 +148,8 @@ class Meter:
         ray.get(end)
         links["sockets"].close()
         raw.close()
-        return {name: statistics.median(samples) for name, samples in times.items()}
+        longest = {f"longest {name}": max(times[name]) for name in ("sockets", "part")}
+        return {**{name: statistics.median(samples) for name, samples in times.items()}, **longest}
 
 
 def group(path: str, rank: int) -> None:
@@ -137,21 +164,21 @@ def _fill(sock: socket.socket, view: memoryview) -> None:
         at += sock.recv_into(view[at:], 0, socket.MSG_WAITALL)
 
 
-def rows(megabytes: tuple[int, ...] = MEGABYTES) -> list[Row]:
+def rows(megabytes: tuple[int, ...] = MEGABYTES, fragments: int = FRAGMENTS) -> list[Row]:
     from easgd.engines.ray.cluster import connect
 
     nodes = TwoNodes(store=2_500_000_000)
     try:
         cluster = connect(nodes.address, nodes.token)
         try:
-            return [row for ip in (HEAD, SECOND) for size in megabytes for row in _rows(ip, size)]
+            return [row for ip in (HEAD, SECOND) for size in megabytes for row in _rows(ip, size, fragments)]
         finally:
             cluster.close()
     finally:
         nodes.close()
 
 
-def _rows(ip: str, megabytes: int) -> list[Row]:
+def _rows(ip: str, megabytes: int, fragments: int) -> list[Row]:
     import ray
 
     from easgd.engines.ray.shard_actor import ShardActor
@@ -167,7 +194,7 @@ def _rows(ip: str, megabytes: int) -> list[Row]:
     meter = ray.remote(Meter).options(**on(HEAD)).remote()
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "gloo")
-        call = meter.measure.remote(host, echo, ip, os.urandom(32), megabytes, path)
+        call = meter.measure.remote(host, echo, ip, os.urandom(32), megabytes, path, fragments)
         seconds = ray.get(call, timeout=600)
     for actor in (host, echo, meter):
         ray.kill(actor)
@@ -177,6 +204,10 @@ def _rows(ip: str, megabytes: int) -> list[Row]:
         Row(f"{megabytes} MB, {where}, {name}", moved / seconds[name], "GB/s", moved / limit, limit / seconds[name])
         for name in ("sockets", "Ray's calls", "gloo")
     ]
+    for which in ("", "longest "):
+        whole, part = 1e3 * seconds[f"{which}sockets"], 1e3 * seconds[f"{which}part"]
+        case = f"{megabytes} MB, {where}, {which}exchange of 1/{fragments}"
+        out.append(Row(case, part, "ms", whole, part / whole))
     if megabytes == 4:
         mine = seconds["sockets"]
         out.append(Row(f"{megabytes} MB, {where}, sockets, one exchange", 1e3 * mine, "ms", 1e3 * limit, mine / limit))

@@ -12,7 +12,7 @@ from easgd.center.guard import Refusal
 from easgd.center.layout import Layout
 from easgd.methods import Method
 
-Move = Callable[[list[tuple[Tensor, float]], float], bool]
+Move = Callable[[list[tuple[Tensor, float]], float, int], bool]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class JoinRequest:
         launched: how many workers were launched.
         center: which of the run's centers.
         compression: of what crosses a network; None sends float32.
-        saved: a center to go on from, {"slots": …, "version": …}, instead of `start`.
+        saved: a center to go on from, {"slots": …, "version": …, "clocks": …}, instead of `start`.
         deadline: seconds to wait for a rank of a process group.
         process_group: of torch.distributed, where the center is replicated in one; None for all ranks.
         guard: how many times the usual distance from the center a message may have; 0 for any.
@@ -55,8 +55,8 @@ class CenterClient(Protocol):
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
-        move: exchanges x where it lies, in one pass, from x's tensors with their gains and the scale; False if it was
-            refused. None where a message and its answer are the only way.
+        move: exchanges x where it lies, in one pass, from a fragment's tensors with their gains, the scale and the
+            fragment; False if it was refused. None where a message and its answer are the only way.
     """
 
     wait_seconds: float
@@ -78,7 +78,10 @@ class CenterClient(Protocol):
 
     @property
     def version(self) -> int:
-        """The master's clock, as far as this worker knows it."""
+        """The master's clock, as far as this worker knows it: the updates of all fragments together."""
+
+    def updates(self, fragment: int) -> int:
+        """How often a fragment of the center was updated, as far as this worker knows."""
 
     def join(self, incarnation: int) -> Tensor:
         """Enter the run; return the center's value to start from."""
@@ -95,13 +98,15 @@ class CenterClient(Protocol):
     def leave(self) -> None:
         """Leave the run, so that the others need not wait and α follows."""
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """Apply one message and return the answer, which may use the message's memory; None if it was refused."""
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
+        """Apply one fragment's message; return the answer, which may use the message's memory, None if refused."""
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         """Apply one message that wants no answer; False if it was refused."""
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
         """Take part in one synchronous round; None if the message was refused."""
 
     def same_gradient(self, digest: int) -> list[int]:

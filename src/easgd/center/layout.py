@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +104,38 @@ def assembled(parts: list[tuple[Layout, dict[str, Tensor]]]) -> dict[str, Tensor
             there = out.setdefault(name, values[name].new_zeros(whole))
             there[tuple(slice(o, o + n) for o, n in zip(offset, values[name].shape, strict=True))] = values[name]
     return out
+
+
+def fragment_bounds(size: int, fragments: int) -> list[tuple[int, int]]:
+    """Where the parts of a vector begin and end that are exchanged in turn; their sizes differ by one at most.
+
+    >>> fragment_bounds(7, 3)
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    edges = [size * k // fragments for k in range(fragments + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def fragment_cuts(start: int, stop: int, shards: Sequence[tuple[int, int]]) -> list[slice]:
+    """Which elements of the fragment from `start` to `stop` each shard has; an empty slice where it has none.
+
+    >>> fragment_cuts(2, 6, [(0, 4), (4, 8), (8, 9)])
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 4, None)]
+    """
+    edges = [(min(max(a, start), stop) - start, min(max(b, start), stop) - start) for a, b in shards]
+    return [slice(a, b) for a, b in edges]
+
+
+def saved_clocks(saved: dict[str, Any], fragments: int) -> list[list[int]]:
+    """Return the clocks of a saved center's fragments: how many updates each had, and at which its average began."""
+    clocks = saved.get("clocks")
+    if clocks is None:  # of a center that was saved whole: all fragments have had their turns
+        clocks = [[saved["version"] // fragments, saved.get("averaged_from", 0) // fragments]] * fragments
+    if len(clocks) != fragments:
+        raise SettingError(
+            f"the saved center has {len(clocks)} fragments, this method {fragments}; resume with the same"
+        )
+    return [list(clock) for clock in clocks]
 
 
 def refuse_misfit(problems: list[str]) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
 from easgd.center.guard import Refusal
-from easgd.center.state import CenterState
+from easgd.center.whole import Center
 
 
 class MemoryClient:
@@ -19,7 +19,7 @@ class MemoryClient:
 
     def __init__(self, request: JoinRequest) -> None:
         self.layout = request.layout
-        self.state = CenterState(request.method, request.method.center_slots(request.start), fused=False)
+        self.state = Center(request.method, request.method.center_slots(request.start), fused=False)
         self.events: list[tuple[str, str]] = []
         self.wait_seconds, self.bytes_sent = 0.0, 0
         self.update_sqnorm: float | None = None
@@ -28,6 +28,10 @@ class MemoryClient:
     @property
     def version(self) -> int:
         return self.state.version
+
+    def updates(self, fragment: int) -> int:
+        """How often a fragment of the center was updated."""
+        return self.state.parts[fragment].version
 
     def join(self, incarnation: int) -> Tensor:
         """Start from the worker's own value."""
@@ -47,16 +51,18 @@ class MemoryClient:
     def leave(self) -> None:
         """Nobody waits for a worker alone."""
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
         """Apply one message and answer it; None if it was refused."""
-        return self.state.exchange(message, scale)
+        return self.state.parts[fragment].exchange(message, scale)
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         """Apply one message that wants no answer; False if it was refused."""
-        return self.state.push(message, scale)
+        return self.state.parts[fragment].push(message, scale)
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
-        return self.state.exchange(message, scale)
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
+        return self.exchange(message, scale, fragment)
 
     def same_gradient(self, digest: int) -> list[int]:
         """There is nobody to compare with."""

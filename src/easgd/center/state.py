@@ -1,16 +1,16 @@
 """One stretch of the center: x̃, the method's vectors beside it, and the master's clock.
 
-This is the only place where a message meets x̃. The center in memory is one such object over the whole vector, a stripe
-of shared memory and a shard on a cluster are each one over their part: the center's side of every method is
-elementwise, so the parts need not know of each other. Whoever owns the object makes its calls exclusive (one thread, or
-a lock).
+This is the only place where a message meets x̃. The center in memory is one such object over each fragment of the
+vector (`easgd.center.whole`); a stripe of shared memory, and a fragment on a shard of a cluster, are each one over
+their part. The center's side of every method is elementwise, so the parts need not know of each other. Whoever owns the
+object makes its calls exclusive (one thread, or a lock).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -71,6 +71,11 @@ class CenterState:
     def version(self) -> int:
         """The master's clock: how many updates there have been."""
         return self._clock[VERSION]
+
+    @property
+    def clock(self) -> list[int]:
+        """A copy of the clock: the updates so far, and the one at which the average began."""
+        return list(self._clock)
 
     # one message at a time -------------------------------------------------------------------------------------
 
@@ -205,20 +210,9 @@ class CenterState:
             self.average.copy_(self.x)
             self._clock[AVERAGED_FROM] = self._clock[VERSION]
 
-    def snapshot(self) -> Slots:
-        """Return a copy of the vectors."""
-        return {name: vector.clone() for name, vector in self.slots.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the vectors and the clock."""
-        version, averaged_from = self._clock[VERSION], self._clock[AVERAGED_FROM]
-        return {"slots": self.slots, "version": version, "averaged_from": averaged_from}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
-        for name, vector in self.slots.items():
-            vector.copy_(state["slots"][name])
-        self._clock[VERSION], self._clock[AVERAGED_FROM] = state["version"], state.get("averaged_from", 0)
+    def set_clock(self, clock: Sequence[int]) -> None:
+        """Take back a saved clock."""
+        self._clock[VERSION], self._clock[AVERAGED_FROM] = clock
 
 
 def accepts(message: Tensor, scale: float) -> bool:

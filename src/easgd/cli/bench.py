@@ -11,7 +11,7 @@ from easgd.bench import BENCHES, Row
 from easgd.cli import bench_link
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
-from easgd.settings import option
+from easgd.settings import Count, option
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class BenchOptions:
     names: tuple[str, ...] = option("the benchmark", (), positional=True, metavar="NAME")
     json: bool = option('print a list of {"case", "value", "unit", "reference", "ratio"} for programs', False)
     engine: Literal["local", "ray"] | None = option("of the benchmark `overhead` (local)")
+    fragments: Count | None = option("of the benchmark `wire`: parts of the vector that are exchanged in turn (8)")
 
 
 COMMAND = Command(
@@ -63,9 +64,10 @@ def main(argv: list[str]) -> int:
     name, settings = options.names[0], dict[str, Any]()
     if name not in BENCHES:
         raise unknown("benchmark", name, BENCHES)
-    if options.engine is not None:
-        if name != "overhead":
-            raise SettingError(f"--engine = {options.engine}: only `easgd bench overhead` takes it; leave it out")
-        settings["engine"] = options.engine
+    for what, owner in (("engine", "overhead"), ("fragments", "wire")):
+        if (value := getattr(options, what)) is not None:
+            if name != owner:
+                raise SettingError(f"--{what} = {value}: only `easgd bench {owner}` takes it; leave it out")
+            settings[what] = value
     show(importlib.import_module(BENCHES[name]).rows(**settings), name, options.json)
     return 0

@@ -21,7 +21,7 @@ from easgd.center.guard import Refusal
 from easgd.center.layout import Layout, assembled
 from easgd.center.state import accepts
 from easgd.center.transports import connect, read
-from easgd.errors import CenterLostError, SettingError, UnreachableError
+from easgd.errors import CenterLostError, SettingError, UnreachableError, refuse
 from easgd.groups.communicator import WorkerGroup
 from easgd.groups.names import shard_name
 from easgd.groups.plan import Plan
@@ -31,6 +31,8 @@ Call = Callable[[CenterClient, Tensor | None, float], Any]
 
 def connect_group(run: str, request: JoinRequest, group: WorkerGroup) -> GroupClient:
     """Find the centers of a group's worker; all its ranks call this together."""
+    if request.method.fragments > 1:
+        raise refuse("fragments", request.method.fragments, "a group exchanges its shards whole", "leave it out")
     layouts = group.texts("layout", json.dumps(request.layout.as_json()))
     plan = Plan.of([Layout.from_json(json.loads(text)) for text in layouts], group.member)
     names = {m: shard_name(request.center, m) if len(plan.owners) > 1 else request.center for m in plan.owners}
@@ -79,6 +81,9 @@ class GroupClient:
     def version(self) -> int:
         return self._version
 
+    def updates(self, fragment: int) -> int:
+        return self._version
+
     # membership ------------------------------------------------------------------------------------------------
 
     def join(self, incarnation: int) -> Tensor:
@@ -109,20 +114,22 @@ class GroupClient:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
         """Exchange what this rank owns, and share the answers."""
         if (agreed := self._agree(message, scale)) is None:
             return None
         return self._answer(lambda c, part, a: c.exchange(part, a), message, agreed)
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
         """Take part in one synchronous round; a group that was refused meets the others without a change."""
         agreed = self._agree(message, scale)
         sent, a = (None, 0.0) if agreed is None else (message, agreed)
         answer = self._answer(lambda c, part, a: c.exchange_together(part, a, deadline), sent, a)
         return None if agreed is None else answer
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         """Apply what wants no answer."""
         if (agreed := self._agree(message, scale)) is None:
             return False

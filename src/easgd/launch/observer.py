@@ -19,7 +19,11 @@ class CenterView(Protocol):
 
     @property
     def version(self) -> int:
-        """The master's clock."""
+        """The master's clock: the updates of all fragments together."""
+
+    @property
+    def clocks(self) -> list[list[int]]:
+        """Of each fragment, its updates and the one at which its average began."""
 
     def joined(self) -> list[int]:
         """The ranks that are in the run now."""

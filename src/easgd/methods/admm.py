@@ -45,8 +45,12 @@ class ADMM(Method):
 
     rho: float = field(kw_only=True)
 
-    def __init__(self, rho: float, period: int = 1, *, average: float | Literal["mean"] | None = None) -> None:
-        for name, value in (("rho", rho), ("period", period), ("average", average)):
+    def __init__(
+        self, rho: float, period: int = 1, *, average: float | Literal["mean"] | None = None, fragments: int = 1,
+        delay: int | None = None,
+    ) -> None:  # fmt: skip
+        given = {"rho": rho, "period": period, "average": average, "fragments": fragments, "delay": delay}
+        for name, value in given.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
         if not 0 < rho < float("inf"):

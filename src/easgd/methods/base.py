@@ -11,6 +11,13 @@ sends when τ divides its clock, what the center makes of it, and what the worke
              … gradient and optimizer step …
              push = finish(answer)              after the step; what it returns goes to the center, unanswered
 
+Two settings fit every method, because the center's side is elementwise:
+
+    fragments = P    P parts of the vector are exchanged in turn, one every τ/P steps, each of them every τ steps; a
+                     part has its own center clock, and all of the above happens to the part alone
+    delay = k        `finish` has its answer after the k-th step, counted from the one that began with the exchange:
+                     1 is the paper's; 0 says that the gradient waits for the answer (`receive`)
+
 Synchronously, all messages meet the same x̃: every d is proposed first and their sum is absorbed once. So the
 asynchronous exchange is the synchronous one with a single participant, and each rule is written once.
 
@@ -36,6 +43,7 @@ from torch import Tensor
 from easgd.errors import SettingError, refuse
 from easgd.flat import Replica
 from easgd.kernels.plain import add_, average_
+from easgd.methods.checks import check_average, check_delay, check_fragments
 
 Slots = dict[str, Tensor]
 """A worker's or the center's vectors by name. At the center `"x"` is x̃; beside it lie `velocity`, `average`."""
@@ -91,7 +99,9 @@ class Method(ABC, metaclass=_CheckedCall):
     synchronous: ClassVar[bool] = True
     """Whether it is defined when all workers exchange at once (the schedule "sync")."""
     waits: ClassVar[bool] = False
-    """Whether the gradient needs the answer. If not, the exchange hides behind the gradient, exactly."""
+    """Whether the gradient needs the answer (delay 0). If not, the exchange hides behind the gradient, exactly."""
+    delays: ClassVar[bool] = False
+    """Whether a method that `waits` may also be given a delay ≥ 1; the others can always."""
     sends_local: ClassVar[bool] = False
     """Whether the message is what `local` returned, not looked at: it may then still be on its way from a device. A
     subclass with a `send` or `local` of its own says it anew."""
@@ -102,6 +112,10 @@ class Method(ABC, metaclass=_CheckedCall):
     period: int = 1
     average: float | Literal["mean"] | None = field(default=None, kw_only=True)
     """The time average z beside the center: "mean" for a = 1/(t+1), a number for a constant a, None for none."""
+    fragments: int = field(default=1, kw_only=True)
+    """P, the parts of the vector that are exchanged in turn."""
+    delay: int = field(default=None, kw_only=True)  # type: ignore[assignment]
+    """k, the steps after which the answer is used; None takes 0 where the method waits for it, else the paper's 1."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -117,8 +131,10 @@ class Method(ABC, metaclass=_CheckedCall):
         """Whether a setting of a run (workers, period, or a name of the constructor's) means something to it."""
         if setting == "workers":
             return not cls.sequential
-        if setting == "period":
+        if setting in ("period", "fragments"):
             return not (cls.sequential or cls.fixed_period)
+        if setting == "delay":
+            return not cls.sequential and (cls.delays or not cls.waits)
         return setting in inspect.signature(cls.__init__).parameters
 
     def __post_init__(self) -> None:
@@ -128,6 +144,11 @@ class Method(ABC, metaclass=_CheckedCall):
         if self.sequential and self.period != 1:
             raise refuse("period", self.period, f"{self.name} is sequential and exchanges nothing", "leave it out")
         check_average(self.average)
+        check_fragments(self)
+        usual = 0 if self.waits else 1
+        if self.delay is None:
+            object.__setattr__(self, "delay", usual)  # type: ignore[unreachable]
+        check_delay(self, usual)
 
     # settings that variants override -------------------------------------------------------------------------
 
@@ -151,8 +172,8 @@ class Method(ABC, metaclass=_CheckedCall):
         return self.sequential and self.average == "mean"
 
     def due(self, clock: int) -> bool:
-        """Whether a worker's step at this clock begins with an exchange."""
-        return clock % self.period == 0
+        """Whether step `clock` of a worker begins with an exchange: of one fragment, the next in turn."""
+        return clock % (self.period // self.fragments) == 0
 
     def scale(self, lr: float, living: int, launched: int) -> float:
         """The scalar of the exchange: α for the elastic methods, 1/p for means, 1 for the others."""
@@ -186,10 +207,23 @@ class Method(ABC, metaclass=_CheckedCall):
         if lr is not None and not (lr >= 0 and lr < float("inf")):
             raise refuse("lr", lr, "the learning rate η is finite and not negative", "write lr=0.01")
 
+    def check_size(self, size: int, tensors: int | None = None) -> None:
+        """Refuse a vector of `size` elements, or a model of so many `tensors`, that has fewer than P of them."""
+        have, what = (size, "elements") if tensors is None else (tensors, "tensors")
+        if self.fragments > have:
+            why = f"the model has {have} {what}"
+            raise refuse("fragments", self.fragments, why, f"write fragments={have} or fewer")
+
     def describe(self, workers: int | None = None, lr: float | None = None) -> str:
         """Return the settings as used, in one line."""
         average = f"a = {self.average:g}" if isinstance(self.average, float) else self.average
-        return f"{self.name}: τ = {self.period}{f', average of the center: {average}' if average else ''}"
+        shown = [
+            f"{self.name}: τ = {self.period}",
+            f"{self.fragments} fragments in turn" if self.fragments > 1 else "",
+            f"answers used after {self.delay} steps" if self.delay > 1 else "",
+            f"average of the center: {average}" if average else "",
+        ]
+        return ", ".join(part for part in shown if part)
 
     # the worker's side ---------------------------------------------------------------------------------------
 
@@ -209,10 +243,10 @@ class Method(ABC, metaclass=_CheckedCall):
         return None
 
     def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:
-        """Take the answer before the gradient (only where the method `waits`)."""
+        """Take the answer before the gradient (only with delay 0)."""
 
     def finish(self, replica: Replica, state: Slots, answer: Tensor) -> Tensor | None:
-        """Complete the exchange after the local step; return what the center must still add, if anything."""
+        """Complete the exchange after the local step (the k-th); return what the center must still add, if anything."""
         return None
 
     # the center's side: elementwise, on any part of the vectors ------------------------------------------------
@@ -246,11 +280,3 @@ M = TypeVar("M", bound=Method)
 def averaged(method: M, rate: float | None = None) -> M:
     """Return the same method, keeping the time average of its center: the plain mean, or a moving one of this rate."""
     return replace(method, average="mean" if rate is None else rate)
-
-
-def check_average(average: object) -> None:
-    """Refuse an average that is neither "mean" nor a constant in (0, 1]."""
-    if average is None or average == "mean":
-        return
-    if isinstance(average, bool) or not isinstance(average, int | float) or not 0 < average <= 1:
-        raise refuse("average", average, 'it is "mean" or a constant rate a in (0, 1]', 'write average="mean" or 0.001')

@@ -57,6 +57,9 @@ class AveragesChanges(SendsChange):
     def __post_init__(self) -> None:
         """Check the length of the first phase."""
         super().__post_init__()
+        if self.first_phase and self.fragments > 1:
+            why = "in the first phase all of the vector is averaged after every step"
+            raise refuse("fragments", self.fragments, why, "write fragments=1, or first_phase=0")
         if isinstance(self.first_phase, bool) or not isinstance(self.first_phase, int) or self.first_phase < 0:
             bound = "it is a whole number of steps, 0 for none"
             raise refuse("first_phase", self.first_phase, bound, "write first_phase=100")

@@ -37,6 +37,10 @@ class Downpour(Method):
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.001}
     waits: ClassVar[bool] = True
 
+    def start(self, replica: Replica) -> Slots:
+        """Of several fragments all but the first take steps before their first exchange: from the x̃ at the start on."""
+        return {} if self.fragments == 1 else {"pulled": replica.read().clone()}
+
     def send(self, replica: Replica, state: Slots) -> Tensor | None:
         """v = x − pulled; nothing before the first pull."""
         return replica.read() - state["pulled"] if "pulled" in state else None

@@ -36,11 +36,13 @@ class EASGD(Method):
     """Elastic averaging SGD.
 
     Args:
-        period: τ, local steps between two exchanges.
+        period: τ, local steps between two exchanges (of the same part, where there are `fragments`).
         beta: β = pα; the moving rate follows the number of living workers. 0.9 if none of the three is given.
         moving_rate: α, kept whatever the number of workers.
         rho: ρ, the elastic penalty; α = ηρ.
         sync: exchange all workers at once (equations 3, 4) on engines that can do both.
+        fragments: P, parts of the vector that are exchanged in turn, one every τ/P steps.
+        delay: k, the steps after which the answer is used; 1 is Algorithm 1, a longer one hides a slower link.
     """
 
     name: ClassVar[str] = "EASGD"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="type[Method]")
 GROUP = "easgd.methods"
-SUPPORT = {"base", "change", "momentum", "moving", "outer", "registry"}
+SUPPORT = {"base", "change", "checks", "momentum", "moving", "outer", "registry"}
 """Modules of this package that hold no method."""
 _registered: dict[str, type[Method]] = {}
 

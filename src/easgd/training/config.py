@@ -42,7 +42,7 @@ Scalar = bool | int | float | str | None
 # Titles in `easgd train --help`, in the order of a user's questions.
 WHAT, STEP, LENGTH = "what", "the spring and the step", "how long (500 steps if nothing is said)"
 CHANCE, MEASURE, ENGINE = "chance", "measuring and saving", "engines"
-METHOD_SETTINGS = ("period", "beta", "moving_rate", "rho", "momentum", "rate")
+METHOD_SETTINGS = ("period", "fragments", "delay", "beta", "moving_rate", "rho", "momentum", "rate")
 """Fields that are passed to the method's constructor."""
 
 
@@ -68,6 +68,8 @@ class Config(Checked):
         "τ, local steps between two exchanges; 10, and 1 for DOWNPOUR's family", group=STEP,
         plural="--periods",
     )  # fmt: skip
+    fragments: int | None = option("P, parts of the vector that are exchanged in turn; 1", group=STEP)
+    delay: int | None = option("k, steps after which an exchange's answer is used; 1", group=STEP)
     beta: float | None = option("β = pα, the spring of the elastic methods; 0.9", group=STEP)
     moving_rate: float | None = option("α itself, instead of β", group=STEP)
     rho: float | None = option("ρ = α/η, instead of β; the penalty of ADMM", group=STEP)
@@ -205,9 +207,13 @@ class Config(Checked):
 
     @property
     def label(self) -> str:
-        """A short name for tables and figures: method, p and τ."""
+        """A short name for tables and figures: method, p and τ, fragments and delay where they are given."""
         method = self.method_class
-        return method.name if method.sequential else f"{method.name} p={self.workers} τ={self.period}"
+        if method.sequential:
+            return method.name
+        given = {"P": self.fragments, "k": self.delay}
+        more = "".join(f" {name}={value}" for name, value in given.items() if value is not None)
+        return f"{method.name} p={self.workers} τ={self.period}{more}"
 
     def key(self, without: Collection[str]) -> tuple[tuple[str, Any], ...]:
         """The settings but some, as a key by which runs are told apart."""

@@ -146,7 +146,7 @@ class ProcessRunner:
             number = self.checkpoints.next_number()
             shutil.rmtree(self.checkpoints.draft(number), ignore_errors=True)
             os.replace(final, self.checkpoints.draft(number))
-            self._complete(number, {"slots": slots, "version": center.version})
+            self._complete(number, {"slots": slots, "version": center.version, "clocks": center.clocks})
 
     def _read(self) -> None:
         for record in self.records.read():
@@ -220,7 +220,7 @@ class ProcessRunner:
         here = all(f"worker-{rank}{SUFFIX}" in parts for rank in center.joined())
         slots = center.snapshot() if here and parts else None
         if slots is not None:
-            self._complete(self._number, {"slots": slots, "version": center.version})
+            self._complete(self._number, {"slots": slots, "version": center.version, "clocks": center.clocks})
             self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
         elif now > self._deadline:
             missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]

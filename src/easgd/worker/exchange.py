@@ -1,6 +1,7 @@
 """How a worker meets the center, in three ways that give the same numbers.
 
-    hidden      when the step begins, x goes to the center on a background thread; the answer is due after the step
+    hidden      when the step begins, x goes to the center on a background thread; the answer is due after the step,
+                or, with a delay, some steps later: then several may be in flight, one of each fragment at most
     in place    between gradient and step, x and x̃ move in one pass over memory, with no message and no answer
     blocking    when the step begins, and the step waits: a method that needs the answer first, or a synchronous round
 
@@ -12,11 +13,10 @@ over memory is the cheaper way.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,8 @@ from easgd.center.client import CenterClient
 from easgd.center.guard import refusal_error
 from easgd.errors import CenterLostError, UnreachableError
 from easgd.machine import usable_cores
+from easgd.worker.first_gradient import compare_first_gradients
+from easgd.worker.in_flight import InFlight
 from easgd.worker.recorder import Recorder
 from easgd.worker.state import WorkerState
 
@@ -47,19 +49,17 @@ class Exchange:
         self.keep_weights = keep_weights
         # Buffers change in the forward pass: they cannot wait for its end (`still` says that there are none).
         movable = client is not None and client.move is not None and schedule != "sync" and still
+        movable = movable and self.method.delay == 1
         self.moves = movable and overlap == "auto" and not idle_cores(workers)
         rounds_hide = getattr(client, "hides_rounds", False)  # an all-reduce; others wait where the workers can see it
-        self.hides = overlap is not False and not self.method.waits and (schedule != "sync" or rounds_hide)
-        self.answer: Tensor | None = None
+        self.hides = overlap is not False and self.method.delay > 0 and (schedule != "sync" or rounds_hide)
+        self.in_flight: list[InFlight] = []
         self.deferred = False
         self._comparing = workers > 1 and client is not None and state.incarnation == 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
-        self._pending: Future[Tensor | None] | None = None
-        self._reset_due = self._unreached = False
-        self._living, self.refusals = 0 if client is None else client.living, 0
-        self._misses, self._seen, self._sent = 0, 0 if client is None else client.version, 0
-        self._staleness: int | None = None
-        self._distance: float | None = None
+        self._reset_due, self._misses, self.refusals = False, 0, 0
+        self._living = 0 if client is None else client.living
+        self._seen = [0 if client is None else client.updates(f) for f in range(self.method.fragments)]
 
     @property
     def client(self) -> CenterClient:
@@ -71,14 +71,13 @@ class Exchange:
 
     def begin(self) -> None:
         """Top of the paper's loop, once per step."""
-        self._staleness, self._distance, self._sent = None, None, 0
         if self.schedule == "round-robin":
             start = time.perf_counter()
             self.client.wait_turn(self.deadline)
             self.recorder.waiting += time.perf_counter() - start
         self.state.prepare()
         if self.state.due:
-            self.deferred = self.moves and self.replica.in_place() is not None
+            self.deferred = self.moves and self.state.parts[self.state.fragment].in_place() is not None
             if not self.deferred:
                 self._send()
 
@@ -91,139 +90,150 @@ class Exchange:
                 self._send()
 
     def finish(self) -> None:
-        """After the optimizer's step: complete the exchange and write the step down."""
+        """After the optimizer's step: complete the exchanges that are due and write the step down."""
         clock = self.state.clock
         if self._comparing:
-            self._compare_gradients()
-        self.settle()
+            self._comparing = not compare_first_gradients(
+                self.client, self.replica.params, self.state.rank, self.recorder
+            )
+        due = [flight for flight in self.in_flight if flight.due <= clock]
+        # Whose turn ends must have exchanged in it, also if the answer is used later.
+        for flight in self.in_flight if self.schedule == "round-robin" else due:
+            self._settle(flight)
         start = time.perf_counter()
-        answer, self.answer = self.answer, None
-        push = self.state.finish(answer)
+        pushes = [(flight.fragment, push) for flight in due if (push := self._use(flight)) is not None]
+        if (own := self.state.finish()) is not None:
+            pushes.append((0, own))
+        sent = sum(flight.bytes for flight in due)
         if self._client is not None:
-            if push is not None and not self._push(push):
-                self._refused()
+            sent += self._push(pushes)
             self._reset()
             self.tell()
             if self.schedule == "round-robin":
                 self.client.pass_turn()
         self.recorder.communication += time.perf_counter() - start
-        self.recorder.step(clock, self._staleness, self._distance, self._sent)
+        last = due[-1] if due else InFlight(0, 0, 0)
+        self.recorder.step(clock, last.staleness, last.distance, sent)
+
+    def _use(self, flight: InFlight) -> Tensor | None:
+        """Use the answer of an exchange that has been waited for; return what the center must still add."""
+        self.in_flight.remove(flight)
+        return None if flight.answer is None else self.state.complete(flight.answer, flight.fragment)
 
     def settle(self) -> None:
-        """Wait for the exchange that is under way, if there is one."""
-        if self._pending is not None:
+        """Wait for the exchanges that are under way; their answers are used when they are due."""
+        for flight in self.in_flight:
+            self._settle(flight)
+
+    def _settle(self, flight: InFlight) -> None:
+        if flight.future is not None:
             start = time.perf_counter()
-            answer = self._pending.result()
-            self._pending = None  # only now: an interrupt while waiting must not lose d
-            self._take(answer)
-            self._spent(start)
+            flight.future.result()
+            flight.future = None  # only now: an interrupt while waiting must not lose d
+            self._spent(start, flight.waited)
+            if flight.refused:
+                self._refused()
 
     def tell(self) -> None:
-        """Write down what the center's side has to tell, and the bytes that crossed a network."""
+        """Write down what the center's side has to tell."""
         while self.client.events:
             self.recorder.event(*self.client.events.pop(0))
-        if self.client.bytes_sent:
-            self._sent, self.client.bytes_sent = self.client.bytes_sent, 0
 
     def close(self) -> None:
-        """Wait for what is under way; no more will come."""
+        """Wait for what is under way, and use the answers that later steps would have: both ends feel the spring."""
         self._pool.shutdown(wait=True)
-
-    def _compare_gradients(self) -> None:
-        """Warn once if another worker's first gradient is the same to the last bit: then both draw the same batches.
-
-        All start from one point, so nothing but their data tells the first gradients apart. Later ones, and the
-        variables themselves, differ through the exchanges.
-        """
-        gradients = [p.grad for p in self.replica.params if p.grad is not None]
-        if not all(bool(g.isfinite().all()) for g in map(_dense, gradients)):
-            return  # a step that was skipped
-        self._comparing = False
-        if not any(bool(g.any()) for g in gradients):
-            return
-        digest = hashlib.blake2b(digest_size=8)
-        for g in gradients:
-            digest.update(_dense(g).detach().contiguous().cpu().view(torch.uint8).numpy().data)
-        try:
-            same = self.client.same_gradient(int.from_bytes(digest.digest(), "little") >> 1)
-        except UnreachableError:
-            return
-        if len(same) == 1:  # of several equal workers, the second to report speaks
-            line = (
-                f"workers {same[0]} and {self.state.rank} have computed exactly the same first gradient: they draw the "
-                "same batches; read data through worker.shard(loader), or seed generators by worker.rank"
-            )
-            self.recorder.event("warning", line)
-            print(f"easgd: warning: {line}", file=sys.stderr)
+        for flight in [flight for flight in self.in_flight if flight.asked < self.state.clock]:
+            if flight.future is None or flight.future.exception() is None:
+                self._use(flight)
 
     # the three ways --------------------------------------------------------------------------------------------
 
     def _move(self) -> bool:
         """The exchange in one pass; False if the parameters or the optimizer do not allow it after all."""
-        start, parts = time.perf_counter(), self.replica.in_place()
+        start, flight = time.perf_counter(), self._ask()
+        parts = self.state.parts[flight.fragment].in_place()
         if parts is None:
             return False
         scale = self._scale()
         assert self.client.move is not None
-        taken = self.client.move(parts, scale)
-        self._answered(scale, own=taken)
+        taken = self.client.move(parts, scale, flight.fragment)
+        self._account(flight)
+        self._answered(flight, scale, own=taken)
+        self.in_flight.append(flight)
         if not taken:
             self._refused()
-        self._spent(start)
+        self._spent(start, flight.waited)
         return True
 
     def _send(self) -> None:
         """Hand the message to the center, and wait for the answer where the gradient needs it."""
-        start, scale = time.perf_counter(), self._scale()
-        with self.replica.unawaited(self.hides and self.method.sends_local):
+        start, scale, flight = time.perf_counter(), self._scale(), self._ask()
+        with self.state.parts[flight.fragment].unawaited(self.hides and self.method.sends_local):
             message = self.state.message()
-        message = None if message is None else self._own(message)
+        message = None if message is None else self._own(message, flight.fragment)
         if self.hides:
-            self._pending = self._pool.submit(self._carry, message, scale)
+            self.in_flight.append(flight)
+            flight.future = self._pool.submit(self._carry, flight, message, scale)
             self.recorder.communication += time.perf_counter() - start
             return
-        self._take(self._carry(message, scale))
+        self._carry(flight, message, scale)
+        if flight.refused:
+            self._refused()
         self._reset()
-        if self.answer is not None:
-            self.state.receive(self.answer)
-        self._spent(start)
+        self.in_flight.append(flight)
+        if flight.answer is not None:
+            self.state.receive(flight.answer, flight.fragment)
+        self._spent(start, flight.waited)
 
-    def _carry(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def _ask(self) -> InFlight:
+        fragment = self.state.fragment
+        size = self.state.parts[fragment].size
+        return InFlight(fragment, self.state.clock, self.state.due_after, bytes=8 * size)
+
+    def _carry(self, flight: InFlight, message: Tensor | None, scale: float) -> None:
         """The exchange itself, on whichever thread."""
-        client, sync = self.client, self.schedule == "sync"
-        self.replica.wait()  # for a message that is on its way from a device
+        client, f = self.client, flight.fragment
+        part = self.state.parts[f]
+        part.wait()  # for a message that is on its way from a device
         try:
-            answer = (
-                client.exchange_together(message, scale, self.deadline) if sync else client.exchange(message, scale)
-            )
+            if self.schedule == "sync":
+                flight.answer = client.exchange_together(message, scale, self.deadline, f)
+            else:
+                flight.answer = client.exchange(message, scale, f)
         except UnreachableError as error:
             self._missed(error)
-            return None
+            return
+        finally:
+            self._account(flight)
         self._misses = 0
-        self._answered(scale, own=answer is not None and message is not None)
-        if self.hides and answer is not None:
-            self.replica.send(answer)
-        return answer
+        flight.refused = flight.answer is None
+        self._answered(flight, scale, own=flight.answer is not None and message is not None)
+        if self.hides and flight.answer is not None:
+            part.send(flight.answer)
 
-    def _push(self, message: Tensor) -> bool:
-        """Send what wants no answer; whether the center took it."""
-        scale = self._present_scale()
+    def _push(self, pushes: list[tuple[int, Tensor]]) -> int:
+        """Send what wants no answer; return the bytes that it took on a network."""
+        if pushes:
+            self.settle()  # one exchange at a time
+        for fragment, message in pushes:
+            if not self._pushed(message, fragment):
+                self._refused()
+        return self._network_bytes() if pushes else 0
+
+    def _pushed(self, message: Tensor, fragment: int) -> bool:
+        """Send one message that wants no answer; whether the center took it."""
+        scale = self._scale()
         if self.schedule == "sync":
-            return self.client.exchange_together(message, scale, self.deadline) is not None
+            return self.client.exchange_together(message, scale, self.deadline, fragment) is not None
         try:
-            taken = self.client.push(self._own(message), scale)
+            taken = self.client.push(self._own(message, fragment), scale, fragment)
             self.refusals = 0 if taken else self.refusals
             return taken
         except UnreachableError as error:
             self._missed(error)
-            self._unreached = False
             return True  # it is made up for at the next exchange
 
     def _scale(self) -> float:
-        self._sent = 8 * self.replica.size
-        return self._present_scale()
-
-    def _present_scale(self) -> float:
         """The exchange's scalar with those who live now; that α has followed them is recorded."""
         before, self._living = self._living, self.client.living
         scale = self.method.scale(self.replica.lr, self._living, self.workers)
@@ -231,33 +241,36 @@ class Exchange:
             self.recorder.event("workers", f"{self._living} alive, scale {scale:.6g}")
         return scale
 
-    def _own(self, message: Tensor) -> Tensor:
-        """A message may be answered in its own memory: it must not be a parameter's."""
-        return message.clone() if self.replica.owns(message) else message
+    def _network_bytes(self) -> int:
+        sent, self.client.bytes_sent = self.client.bytes_sent, 0
+        return sent
 
-    def _spent(self, start: float) -> None:
+    def _own(self, message: Tensor, fragment: int) -> Tensor:
+        """A message may be answered in its own memory: it must not be a parameter's."""
+        return message.clone() if self.state.parts[fragment].owns(message) else message
+
+    def _spent(self, start: float, waited: float) -> None:
         """Count the time since `start`: as waiting, as far as others were in the way, else as communication."""
         spent = time.perf_counter() - start
-        waited, self.client.wait_seconds = min(spent, self.client.wait_seconds), 0.0
+        waited = min(spent, waited)
         self.recorder.waiting += waited
         self.recorder.communication += spent - waited
 
     # what comes back -------------------------------------------------------------------------------------------
 
-    def _answered(self, scale: float, own: bool) -> None:
+    def _answered(self, flight: InFlight, scale: float, own: bool) -> None:
         """Note what is recorded of an exchange that has been answered; `own` if it moved the center."""
+        client, f = self.client, flight.fragment
         self.refusals = 0 if own else self.refusals
-        if own and self.client.update_sqnorm is not None:
-            self._distance = self.client.update_sqnorm**0.5 / scale  # ‖d‖ = α‖x − x̃‖
-        self._staleness = max(0, self.client.version - self._seen - own)
-        self._seen = self.client.version
+        if own and client.update_sqnorm is not None:
+            flight.distance = client.update_sqnorm**0.5 / scale  # ‖d‖ = α‖x − x̃‖
+        flight.staleness = max(0, client.updates(f) - self._seen[f] - own)
+        self._seen[f] = client.updates(f)
 
-    def _take(self, answer: Tensor | None) -> None:
-        """An answer has come; None says that the center refused the message."""
-        self.answer = answer
-        unreached, self._unreached = self._unreached, False
-        if answer is None and not unreached:
-            self._refused()
+    def _account(self, flight: InFlight) -> None:
+        """Note what an exchange took, also one that was not answered."""
+        flight.bytes = self._network_bytes() or flight.bytes
+        flight.waited, self.client.wait_seconds = self.client.wait_seconds, 0.0
 
     def _refused(self) -> None:
         """The center refused what was not finite or too far away: the policy decides what becomes of this worker."""
@@ -273,13 +286,14 @@ class Exchange:
     def _reset(self) -> None:
         """Start anew from the center, where the policy says so: never between a gradient and its step."""
         if self._reset_due:
+            self.settle()
+            self.in_flight.clear()  # those answers were for the old x
             self._reset_due = False
             self.replica.reset_(self.client.snapshot()["x"])
-            self.state.slots = self.method.start(self.replica)
+            self.state.start()
 
     def _missed(self, error: UnreachableError) -> None:
         """The center does not answer: train on alone for a while, then end with the weights on disk."""
-        self._unreached = True
         self._misses += 1
         detail = f"step {self.state.clock}: {error}; {self._misses} of {self.patience} in a row"
         self.recorder.event("unreachable", detail)
@@ -291,18 +305,14 @@ class Exchange:
     def state_dict(self) -> dict[str, Any]:
         """What is between two parts of a step."""
         self.settle()
-        return {"deferred": self.deferred, "answer": None if self.answer is None else self.answer.clone()}
+        return {"deferred": self.deferred, "in_flight": [flight.state_dict() for flight in self.in_flight]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.settle()
         self._reset_due = False
         self.deferred = state["deferred"]
-        self.answer = None if state["answer"] is None else state["answer"].clone()
-
-
-def _dense(gradient: Tensor) -> Tensor:
-    return gradient.to_dense() if gradient.is_sparse else gradient
+        self.in_flight = [InFlight.from_state(flight) for flight in state["in_flight"]]
 
 
 def idle_cores(workers: int) -> bool:

@@ -11,17 +11,20 @@ def last_exchange(exchange: Exchange) -> None:
     A synchronous round is left out: the others are not there. A method without messages of its own (ADMM, the
     sequential ones) has told the center of every step.
     """
-    state, client = exchange.state, exchange.client
+    state, client, method = exchange.state, exchange.client, exchange.method
     exchange.settle()
-    answer, exchange.answer = exchange.answer, None
-    if answer is not None and not state.method.waits:
-        state.method.finish(state.replica, state.slots, answer)
-    # An answer says that the center has seen this very x; else steps were taken since.
-    if answer is not None or exchange.schedule == "sync" or state.method.sequential or not state.clock:
+    under_way, exchange.in_flight = exchange.in_flight, []
+    for flight in under_way:
+        if flight.answer is not None and method.delay:
+            state.complete(flight.answer, flight.fragment)
+    if exchange.schedule == "sync" or method.sequential or not state.clock:
         return
     state.prepare()
-    if (message := state.message()) is None:
-        return
-    scale = state.method.scale(state.replica.lr, client.living, exchange.workers)
-    taken = client.exchange(message.clone(), scale) is not None
-    exchange.recorder.event("last exchange" if taken else "refused", f"step {state.clock}")
+    # An exchange of the present step says that the center has seen this very x; else steps were taken since.
+    seen = {flight.fragment for flight in under_way if flight.asked == state.clock and not flight.refused}
+    scale = method.scale(state.replica.lr, client.living, exchange.workers)
+    for fragment in set(range(method.fragments)) - seen:
+        message = method.send(state.parts[fragment], state.slots[fragment])
+        if message is not None:
+            taken = client.exchange(message.clone(), scale, fragment) is not None
+            exchange.recorder.event("last exchange" if taken else "refused", f"step {state.clock}")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from easgd.dtensors import local
 from easgd.errors import SettingError
-from easgd.flat import Replica, in_memory_order
+from easgd.flat import Replica, ReplicaPart, in_memory_order
 from easgd.worker.tensors import SCHEDULE_FREE
 
 
@@ -64,7 +64,8 @@ class ScheduleFreeReplica(Replica):
             for p in group["params"]:
                 z = self.optimizer.state[p].get("z") if p in self.optimizer.state else None
                 if z is not None and id(p) in self._index:
-                    yield self._index[id(p)], in_memory_order(local(z)), beta if group.get("train_mode") else None
+                    i = self._index[id(p)]
+                    yield i, self._stretch(in_memory_order(local(z)), i), beta if group.get("train_mode") else None
 
     def read(self) -> Tensor:
         """Return x = y + (1 − 1/β)(z − y)."""
@@ -75,6 +76,10 @@ class ScheduleFreeReplica(Replica):
             if beta is not None:
                 pieces[i].lerp_(z.to(out.device, out.dtype), 1 - 1 / beta)
         return out
+
+    def part(self, start: int, stop: int) -> Replica:
+        """Return a stretch of the vector as a replica of its own."""
+        return self if (start, stop) == (0, self.size) else ScheduleFreePart(self, start, stop)
 
     def in_place(self) -> list[tuple[Tensor, float]] | None:
         """The step mixes y with z: the parameters cannot be moved alone."""
@@ -100,6 +105,10 @@ class ScheduleFreeReplica(Replica):
         for group in self.optimizer.param_groups:
             group.update({name: value for name, value in _BEGINNING.items() if name in group})
         super().reset_(x)
+
+
+class ScheduleFreePart(ReplicaPart, ScheduleFreeReplica):
+    """A stretch of such a replica."""
 
 
 _BEGINNING: dict[str, Any] = {"k": 0, "weight_sum": 0.0, "lr_max": -1.0}

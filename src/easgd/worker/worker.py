@@ -67,6 +67,7 @@ class Worker:
         self.tensors = exchanged(
             self.module, optimizer, averaged_buffers=buffers == "average", include_frozen=include_frozen
         )
+        method.check_size(sum(t.numel() for t in self.tensors.values()), len(self.tensors))
         self.replica = replica_of(list(self.tensors.values()), optimizer)
         self.state = WorkerState(context.rank, self.replica, method, alone=context.alone)
         self.recorder = Recorder(context.rank, context.incarnation, context.out, context.origin, context.node)
@@ -105,7 +106,7 @@ class Worker:
         client, context = self.client, self.context
         assert client is not None
         self.replica.write_(client.join(context.incarnation))
-        self.state.slots = self.method.start(self.replica)
+        self.state.start()
         self.state.incarnation = context.incarnation
         if context.incarnation == 0 and (missing := client.gather(GATHER_SECONDS)):
             self.recorder.event(
@@ -251,24 +252,27 @@ class Worker:
         """Clock, phase, incarnation and the method's vectors; model and optimizer are saved by their own."""
         return {
             "clock": self.state.clock,
+            "exchanges": self.state.exchanges,
             "incarnation": self.state.incarnation,
             "begun": self._begun,
             **self.exchange.state_dict(),
-            "slots": {name: vector.clone() for name, vector in self.state.slots.items()},
+            "slots": [{name: vector.clone() for name, vector in slots.items()} for slots in self.state.slots],
             "rates": list(self.replica.rates),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave, after model and optimizer have taken theirs."""
-        missing = {"clock", "incarnation", "begun", "deferred", "answer", "slots", "rates"} - state.keys()
+        known = {"clock", "exchanges", "incarnation", "begun", "deferred", "in_flight", "slots", "rates"}
+        missing = known - state.keys()
         if missing:
             raise SettingError(
                 f"not a worker's state: it has no {', '.join(sorted(missing))}; give what state_dict gave"
             )
         self.exchange.load_state_dict(state)
-        self.state.clock, self.state.incarnation = state["clock"], state["incarnation"]
+        self.state.clock, self.state.exchanges = state["clock"], state["exchanges"]
+        self.state.incarnation = state["incarnation"]
         self._begun = state["begun"]
-        self.state.slots = {name: vector.clone() for name, vector in state["slots"].items()}
+        self.state.slots = [{name: vector.clone() for name, vector in slots.items()} for slots in state["slots"]]
         self.replica.rates = list(state["rates"])
 
     def _keep_weights(self) -> str:

@@ -245,7 +245,9 @@ def test_a_refused_message_leaves_the_center_as_it_was(tmp_path, name, poison):
 
 
 def test_stripes_are_few_for_a_small_vector_and_meet_at_cache_lines(tmp_path):
-    assert [stripes_for(n) for n in (1, 351_946, 1_000_000, 25_000_000)] == [1, 1, 3, 32]
+    assert [stripes_for(n)[0] for n in (1, 351_946, 1_000_000, 25_000_000)] == [1, 1, 3, 32]
+    assert stripes_for(1_000_000, 4) == [1] * 4
+    assert stripes_for(600_000_000, 100) == [10] * 100, "a thousand locks at most"
     bounds = open_center(tmp_path, 0, easgd.EASGD()).segment.bounds
     assert bounds[0][0] == 0
     assert bounds[-1][1] == N

@@ -52,7 +52,7 @@ def trained(folder, method, make, monkeypatch, closure=False):
     optimizer = make(model)
     worker = easgd.attach(model, optimizer, method)
     move, moves = worker.client.move, []
-    worker.client.move = lambda parts, scale: moves.append(scale) or move(parts, scale)
+    worker.client.move = lambda parts, scale, fragment: moves.append(scale) or move(parts, scale, fragment)
     worker.client.segment.slots["x"].add_(1.0)  # a center far away: what is not exact shows
 
     def gradient():

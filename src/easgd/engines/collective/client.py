@@ -19,8 +19,8 @@ from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
 from easgd.center.guard import Refusal
-from easgd.center.layout import Layout, check_saved, refuse_misfit
-from easgd.center.state import CenterState
+from easgd.center.layout import Layout, check_saved, refuse_misfit, saved_clocks
+from easgd.center.whole import Center
 from easgd.engines.collective.texts import from_rank_0
 from easgd.errors import RankLostError
 
@@ -38,10 +38,6 @@ class CollectiveClient:
 
     move: Move | None = None
     hides_rounds = True
-
-    @property
-    def refusal(self) -> Refusal:
-        return self.state.refusal
 
     def __init__(self, request: JoinRequest, initialised: bool = False) -> None:
         self.method, self.layout, self.deadline = request.method, request.layout, request.deadline
@@ -61,17 +57,17 @@ class CollectiveClient:
         self.events: list[tuple[str, str]] = []
         self.wait_seconds, self.bytes_sent = 0.0, 0
         self.update_sqnorm: float | None = None
+        self.refusal = Refusal()
         self._open(request)
 
     def _open(self, request: JoinRequest) -> None:
         """Take rank 0's start value, or its saved center; refuse a rank with another model or method."""
-        slots, version, averaged_from = request.method.center_slots(request.start.to(torch.float32)), 0, 0
+        slots = request.method.center_slots(request.start.to(torch.float32))
+        clocks = [[0, 0]] * self.method.fragments
         if request.saved is not None:
             check_saved(request.saved, slots)
-            slots, version = request.saved["slots"], request.saved["version"]
-            averaged_from = request.saved.get("averaged_from", 0)
-        header = {"method": repr(self.method), "layout": self.layout.as_json(), "began": time.time()}
-        header |= {"version": version, "averaged_from": averaged_from}
+            slots, clocks = request.saved["slots"], saved_clocks(request.saved, self.method.fragments)
+        header = {"method": repr(self.method), "layout": self.layout.as_json(), "began": time.time(), "clocks": clocks}
         theirs = json.loads(from_rank_0(json.dumps(header), self._group, self._device))
         problems = self.layout.differences(Layout.from_json(theirs["layout"]))
         if theirs["method"] != header["method"]:
@@ -80,7 +76,9 @@ class CollectiveClient:
         for name, slot in slots.items():
             slots[name] = self._broadcast(slot.to("cpu", torch.float32).contiguous())
         self._began: float = theirs["began"]
-        self.state = CenterState(self.method, slots, clock=[theirs["version"], theirs["averaged_from"]])
+        self.center = Center(self.method, slots)
+        for part, clock in zip(self.center.parts, theirs["clocks"], strict=True):
+            part.set_clock(clock)
         self._buffer = torch.zeros(self.layout.size + 1, dtype=torch.float32, device=self._device)
 
     def _refuse(self, problems: list[str]) -> None:
@@ -105,11 +103,15 @@ class CollectiveClient:
 
     @property
     def version(self) -> int:
-        return self.state.version
+        return self.center.version
+
+    def updates(self, fragment: int) -> int:
+        """How often a fragment of the center was updated."""
+        return self.center.parts[fragment].version
 
     def join(self, incarnation: int) -> Tensor:
         """Start from rank 0's value."""
-        return self.state.x.clone()
+        return self.center.x.clone()
 
     def gather(self, seconds: float) -> int:
         """All have come: the center was made together."""
@@ -130,20 +132,22 @@ class CollectiveClient:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
         """Equations 3 and 4: every d from the same x̃; each rank updates its x̃ with their sum."""
-        vector = None if message is None else message.to("cpu", torch.float32)
-        d = self.state.propose(vector, scale)
-        total, count = self._sum(d)
+        vector, part = None if message is None else message.to("cpu", torch.float32), self.center.parts[fragment]
+        d = part.propose(vector, scale)
+        total, count = self._sum(d, part.x.numel())
         with self._lock:
             if count:  # else every message was a pull or was refused
-                self.state.absorb_round([total])
-        self.update_sqnorm = None
-        return None if message is not None and d is None else self.state.round_answer(d)
+                part.absorb_round([total])
+        self.refusal, self.update_sqnorm = part.refusal, None
+        return None if message is not None and d is None else part.round_answer(d)
 
-    def _sum(self, d: Tensor | None) -> tuple[Tensor, int]:
-        """Sum all ranks' changes; the last element of the buffer counts who brought one."""
-        size, buffer = self.layout.size, self._buffer
+    def _sum(self, d: Tensor | None, size: int) -> tuple[Tensor, int]:
+        """Sum all ranks' changes of this size; the last element counts who brought one."""
+        buffer = self._buffer[: size + 1]
         buffer[:size] = 0.0 if d is None else d.to(self._device)
         buffer[size] = float(d is not None)
         self._round += 1
@@ -158,10 +162,10 @@ class CollectiveClient:
         self.bytes_sent += int(8 * (size + 1) * (self.launched - 1) / self.launched)
         return result[:size], int(result[size])
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
         raise AssertionError("only synchronous methods come here: `worker.process_group` refuses the others")
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         raise AssertionError("only synchronous methods come here: `worker.process_group` refuses the others")
 
     # a lost rank -----------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class CollectiveClient:
     def begin_average(self) -> None:
         """Begin the time average anew; every rank calls it at the same step."""
         with self._lock:
-            self.state.begin_average()
+            self.center.begin_average()
 
     def wait_turn(self, deadline: float) -> None:
         raise AssertionError("turns need a center of a launched run")
@@ -217,12 +221,12 @@ class CollectiveClient:
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of this rank's vectors, which are every rank's."""
         with self._lock:
-            return self.state.snapshot()
+            return self.center.snapshot()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is evaluated, as named tensors."""
         with self._lock:
-            return self.layout.split(self.state.measured)
+            return self.layout.split(self.center.measured)
 
 
 def _device_of(group: Any) -> torch.device:

@@ -1,8 +1,9 @@
 """The center in shared memory: the workers of one machine exchange on it directly; no server is there to die.
 
-The vector is cut into stripes with a kernel record lock each, and each stripe is a `CenterState` over the mapped
-memory. A worker killed inside a stripe leaves every element either before or after, and its lock open. A snapshot
-closes a lock behind which running exchanges end and new ones wait, so that it sees whole exchanges only.
+The vector is cut into the method's fragments and these into stripes with a kernel record lock each; a stripe is a
+`CenterState` over the mapped memory, and an exchange goes over the stripes of its fragment. A worker killed inside a
+stripe leaves every element either before or after, and its lock open. A snapshot closes a lock behind which running
+exchanges end and new ones wait, so that it sees whole exchanges only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.guard import Guard, Refusal
 from easgd.center.layout import assembled
 from easgd.center.state import CenterState, norm
-from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, VERSION, Control, ended
+from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, TABLES, Control, ended
 from easgd.engines.local.reader import folder_of, read  # noqa: F401 (the table of transports finds `read` here)
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
@@ -56,7 +57,7 @@ class SharedMemoryClient:
         with self.locks.threads, self.locks.hold(CONTROL):
             if not Control.exists(folder):
                 slots = method.center_slots(request.start)
-                Segment.create(folder, repr(method), request.layout, slots, request.saved)
+                Segment.create(folder, method, request.layout, slots, request.saved)
             self.segment = Segment(folder)
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), request.layout)
@@ -67,15 +68,16 @@ class SharedMemoryClient:
         self.rounds = Rounds(self.segment, self.states, self.locks, self.snapshot_lock, rank)
         self.wait_seconds = 0.0
         self.update_sqnorm: float | None = None
-        self.guard, self.refusal = Guard(0.0 if method.sequential else request.guard, self.control.distances), Refusal()
+        factor, p = 0.0 if method.sequential else request.guard, method.fragments
+        self.guards = [Guard(factor, self.control.distances[f * TABLES // max(p, TABLES)]) for f in range(p)]
+        self.refusal = Refusal()
         self.bytes_sent = 0  # nothing crosses a network
         self.move: Move | None = self._move if moves_in_place(method) else None
         self.events: list[tuple[str, str]] = []
-        count = len(self.states)
-        self._order = [(k + rank) % count for k in range(count)]
-        self._cuts: list[list[tuple[int, int, int, int]]] | None = None
+        self._order = [[s[(k + rank) % len(s)] for k in range(len(s))] for s in self.segment.stripes]
+        self._cuts: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {}
         # Each stripe's clock when this worker saw it last, for a method that weighs messages by their staleness.
-        self._seen = [0] * count
+        self._seen = [0] * len(self.states)
         self._weight = None if type(method).weight is Method.weight else method.weight
 
     # membership ------------------------------------------------------------------------------------------------
@@ -141,61 +143,69 @@ class SharedMemoryClient:
 
     @property
     def version(self) -> int:
-        """The master's clock: updates of the first stripe."""
-        return self.words[VERSION]
+        """The master's clock: the updates of all fragments together."""
+        return self.segment.version
+
+    def updates(self, fragment: int) -> int:
+        """How often a fragment was updated."""
+        return self.segment.clock(fragment)[0]
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
         """Apply one message and answer it; the answer may take the message's memory. None: it was refused."""
         if message is None:
-            return self.snapshot()["x"]
+            return self._copy("x", fragment)
         # The whole message is looked at before the first stripe is touched: it is applied to all of them or to none.
-        return self.apply(message, scale) if self._accepts([message], scale) else None
+        return self.apply(message, scale, fragment) if self._accepts([message], scale, fragment) else None
 
-    def _accepts(self, parts: list[Tensor], scale: float) -> bool:
-        """Whether an exchange may begin: x in these parts is finite, and not too far from the center."""
+    def _accepts(self, parts: list[Tensor], scale: float, fragment: int) -> bool:
+        """Whether an exchange may begin: the fragment in these parts is finite, and not too far from the center."""
         refusal: Refusal | None = Refusal()
         if math.isfinite(scale):
-            whole, total, at = self.segment.slots["x"].numpy(), 0.0, 0
-            position = self.method.answers_with == "difference"
+            (start, stop), total = self.segment.fragments[fragment], 0.0
+            center, at = self.segment.slots["x"][start:stop], 0
+            whole, position = center.numpy(), self.method.answers_with == "difference"
             for part in parts:
                 # Without locks: what others do meanwhile is far below what is refused.
                 x = part.detach().to("cpu", torch.float32).reshape(-1)
                 total += fused.apart(x.numpy(), whole[at : at + x.numel()]) if position else float(torch.dot(x, x))
                 at += x.numel()
-            refusal = self.guard.judge(self.rank, math.sqrt(total), lambda: norm(self.segment.slots["x"]))
+            refusal = self.guards[fragment].judge(self.rank, math.sqrt(total), lambda: norm(center))
         self.refusal = refusal or self.refusal
         return refusal is None
 
-    def apply(self, message: Tensor, scale: float) -> Tensor:
+    def apply(self, message: Tensor, scale: float, fragment: int = 0) -> Tensor:
         """`exchange` for a message that is known to be finite."""
         vector = message.to("cpu", torch.float32).contiguous()
         whole, bounds, states, seen, weight = vector.numpy(), self.segment.bounds, self.states, self._seen, self._weight
+        start = self.segment.fragments[fragment][0]
 
         def stripe(s: int) -> float | None:
-            a, b = bounds[s]
+            a, b = bounds[s][0] - start, bounds[s][1] - start
             if weight is None:
                 return states[s].apply_array_(whole[a:b], scale)
             part = states[s].apply_array_(whole[a:b], scale * weight(states[s].version - seen[s]))
             seen[s] = states[s].version
             return part
 
-        self._each(stripe)
+        self._each(stripe, fragment)
         return message if vector is message else message.copy_(vector)
 
-    def _move(self, parts: list[tuple[Tensor, float]], scale: float) -> bool:
+    def _move(self, parts: list[tuple[Tensor, float]], scale: float, fragment: int) -> bool:
         """A whole elastic exchange in one pass, on x where it lies: d = α(x − x̃); x −= gain·d; x̃ += d.
 
-        The parts are x's tensors, each with its gain. False: it was refused, and nothing has changed: the check reads
-        x and x̃ once more, a third of the time that the move takes.
+        The parts are the fragment's tensors, each with its gain. False: it was refused, and nothing has changed: the
+        check reads x and x̃ once more, a third of the time that the move takes.
         """
-        if not self._accepts([part for part, _ in parts], scale):
+        if not self._accepts([part for part, _ in parts], scale, fragment):
             return False
         pieces = [(part.numpy(), gain) for part, gain in parts]
-        if self._cuts is None:
-            self._cuts = cut([len(piece) for piece, _ in pieces], self.segment.bounds)
-        cuts, states = self._cuts, self.states
+        if fragment not in self._cuts:
+            stripes, start = self.segment.stripes[fragment], self.segment.fragments[fragment][0]
+            bounds = [(a - start, b - start) for a, b in (self.segment.bounds[s] for s in stripes)]
+            self._cuts[fragment] = dict(zip(stripes, cut([len(piece) for piece, _ in pieces], bounds), strict=True))
+        cuts, states = self._cuts[fragment], self.states
 
         def stripe(s: int) -> float:
             state, total = states[s], 0.0
@@ -205,15 +215,15 @@ class SharedMemoryClient:
             state.tick()
             return total
 
-        self._each(stripe)
+        self._each(stripe, fragment)
         return True
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         """Apply one message that wants no answer."""
-        return self.exchange(message, scale) is not None
+        return self.exchange(message, scale, fragment) is not None
 
-    def _each(self, work: Callable[[int], float | None]) -> None:
-        """Do work on every stripe under its lock, beside no snapshot; it returns its part of Σd².
+    def _each(self, work: Callable[[int], float | None], fragment: int) -> None:
+        """Do work on every stripe of a fragment under its lock, beside no snapshot; it returns its part of Σd².
 
         Workers start at different stripes, so that they do not queue up. This is the hot path: no generators here.
         """
@@ -222,7 +232,7 @@ class SharedMemoryClient:
         with locks.threads:
             self.wait_seconds += self.snapshot_lock.enter()
             try:
-                for s in self._order:
+                for s in self._order[fragment]:
                     self.wait_seconds += locks.take(STRIPES + s)
                     try:
                         part = work(s)
@@ -248,6 +258,12 @@ class SharedMemoryClient:
         with self.snapshot_lock.closed():
             return {name: slot.clone() for name, slot in self.segment.slots.items()}
 
+    def _copy(self, slot: str, fragment: int) -> Tensor:
+        """Return a copy of a fragment of one vector between two exchanges."""
+        a, b = self.segment.fragments[fragment]
+        with self.snapshot_lock.closed():
+            return self.segment.slots[slot][a:b].clone()
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is evaluated, z where there is one, else x̃, as named tensors."""
         slots = self.snapshot()
@@ -263,15 +279,17 @@ class SharedMemoryClient:
         """Round-robin: let the next worker act."""
         self.rounds.pass_turn()
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
         """Equations 3 and 4: every d from the same x̃, one update with their sum."""
         vector = None if message is None else message.to("cpu", torch.float32).contiguous()
-        refused = vector is not None and not self._accepts([vector], scale)
-        d = self.rounds.propose(None if refused else vector, scale)
-        self.wait_seconds += self.rounds.exchange(d, deadline)
+        refused = vector is not None and not self._accepts([vector], scale, fragment)
+        d = self.rounds.propose(None if refused else vector, scale, fragment)
+        self.wait_seconds += self.rounds.exchange(d, deadline, fragment)
         elastic = self.method.answers_with == "difference"
         self.update_sqnorm = float(torch.dot(d, d)) if elastic and d is not None else None
-        return None if refused else self.rounds.answer(d)
+        return None if refused else self.rounds.answer(d, fragment)
 
 
 def cut(sizes: list[int], bounds: list[tuple[int, int]]) -> list[list[tuple[int, int, int, int]]]:

@@ -17,17 +17,19 @@ from easgd.locks import RecordLocks
 
 CENTER, HEADER, LOCKS = "center", "header.json", "locks"
 CENTERS = "centers"  # folder of the further centers of a script that trains several models
-RANKS, STRIPES_MOST = 1024, 64
+RANKS, STRIPES_MOST = 1024, 1024
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`), then the
-# last distances of each rank (`Guard`)
-CLOSING, LIVING, TURN, RING, ROUND, APPLIED, ABSORBED, ORIGIN = range(8)
+# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`), then how many
+# workers have added to each fragment in the present round, then the last distances of each rank (`Guard`)
+CLOSING, LIVING, TURN, RING, ROUND, _, ABSORBED, ORIGIN = range(8)
 STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, STRIPE_CLOCKS = (64 + k * RANKS for k in range(6))
 CLOCK_WORDS = 2
-VERSION = STRIPE_CLOCKS  # the master's clock counts the updates of the first stripe
-DISTANCES = STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST
-BYTES = -(-8 * (DISTANCES + WORDS * RANKS) // mmap.PAGESIZE) * mmap.PAGESIZE
+APPLIED = STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST
+DISTANCES = APPLIED + STRIPES_MOST
+TABLE = WORDS * RANKS
+TABLES = 16  # of distances: fragments are judged by their own; where there are more, neighbours share one
+BYTES = -(-8 * (DISTANCES + TABLES * TABLE) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 # bytes of the lock file
 CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
@@ -40,7 +42,8 @@ class Control:
         with open(folder / CENTER, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), BYTES)
         self.words = memoryview(self._map).cast("q")
-        self.distances = memoryview(self._map)[8 * DISTANCES : 8 * (DISTANCES + WORDS * RANKS)].cast("d")
+        distances = memoryview(self._map)[8 * DISTANCES : 8 * (DISTANCES + TABLES * TABLE)].cast("d")
+        self.distances = [distances[k * TABLE : (k + 1) * TABLE] for k in range(TABLES)]
         self.locks = RecordLocks.of(folder / LOCKS)
 
     @staticmethod
@@ -118,7 +121,8 @@ class Control:
         return all(self.words[ARRIVED + rank] == current for rank in self.joined())
 
     def _forget_distances(self, rank: int) -> None:
-        self.words[DISTANCES + WORDS * rank] = 0  # no message in its row; see `Guard`
+        for table in range(TABLES):
+            self.words[DISTANCES + table * TABLE + WORDS * rank] = 0  # no message in its row; see `Guard`
 
     def _count(self) -> None:
         self.words[LIVING] = len(self.joined())

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from easgd.center.layout import Layout
-from easgd.engines.local.control import CENTERS, LOCKS, VERSION, Control
+from easgd.engines.local.control import CENTERS, LOCKS, Control
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.locks import RecordLocks
@@ -41,7 +41,12 @@ class SharedMemoryReader:
     @property
     def version(self) -> int:
         """The master's clock; 0 before the first worker came."""
-        return self.segment.control.words[VERSION] if self.segment else 0
+        return self.segment.version if self.segment else 0
+
+    @property
+    def clocks(self) -> list[list[int]]:
+        """The clock of each fragment; see `CenterView`."""
+        return [self.segment.clock(f) for f in range(len(self.segment.fragments))] if self.segment else []
 
     def joined(self) -> list[int]:
         """The ranks that are in the run now."""

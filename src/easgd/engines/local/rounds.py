@@ -38,7 +38,7 @@ class Rounds:
         self, segment: Segment, states: Sequence[CenterState], locks: RecordLocks, snapshot_lock: SnapshotLock,
         rank: int,
     ) -> None:  # fmt: skip
-        self.bounds, self.states, self.locks, self.snapshot_lock = segment.bounds, states, locks, snapshot_lock
+        self.segment, self.states, self.locks, self.snapshot_lock = segment, states, locks, snapshot_lock
         self.control, self.words, self.rank = segment.control, segment.control.words, rank
         self._next_look = 0.0
 
@@ -69,46 +69,55 @@ class Rounds:
 
     # all together ----------------------------------------------------------------------------------------------
 
-    def propose(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """Return the change that this worker's message, known to be finite, asks for on every stripe."""
+    def propose(self, message: Tensor | None, scale: float, fragment: int) -> Tensor | None:
+        """Return the change that this worker's message, known to be finite, asks for on each stripe of its fragment."""
         if message is None:
             return None
-        pairs = zip(self.states, self.bounds, strict=True)
-        return torch.cat([state.method.propose(state.slots, message[a:b], scale) for state, (a, b) in pairs])
+        parts = [(self.states[s], self._place(s, fragment)) for s in self.segment.stripes[fragment]]
+        return torch.cat([state.method.propose(state.slots, message[at], scale) for state, at in parts])
 
-    def answer(self, d: Tensor | None) -> Tensor:
+    def answer(self, d: Tensor | None, fragment: int) -> Tensor:
         """Return what this worker gets at the end of a round to which it brought d."""
         if d is not None and self.states[0].method.answers_with == "difference":
             return d
-        return torch.cat([state.x for state in self.states])
+        return torch.cat([self.states[s].x for s in self.segment.stripes[fragment]])
 
-    def exchange(self, d: Tensor | None, deadline: float) -> float:
-        """Equations 3 and 4: add this worker's d, if it has one, to the round's sum; return the seconds of waiting."""
+    def exchange(self, d: Tensor | None, deadline: float, fragment: int) -> float:
+        """Equations 3 and 4: add this worker's d, if it has one, to the round's sum; return the seconds of waiting.
+
+        A round is a meeting of all workers. They bring the same fragment but for one that joined later: each fragment
+        is updated with what was brought of it.
+        """
         start, mine = time.perf_counter(), self.words[ROUND]
-        spent = self._add(d, mine, deadline)
+        spent = self._add(d, mine, deadline, fragment)
         with self.control.changing():
             self.words[ARRIVED + self.rank] = mine + 1
-            self.words[APPLIED] += d is not None
+            self.words[APPLIED + fragment] += d is not None
         self._meet(mine, deadline)
         return time.perf_counter() - start - spent
 
-    def _add(self, d: Tensor | None, mine: int, deadline: float) -> float:
+    def _place(self, s: int, fragment: int) -> slice:
+        """Where a stripe lies in its fragment."""
+        (a, b), start = self.segment.bounds[s], self.segment.fragments[fragment][0]
+        return slice(a - start, b - start)
+
+    def _add(self, d: Tensor | None, mine: int, deadline: float, fragment: int) -> float:
         """Add d to the round's sum, stripe by stripe behind the next lower rank; return the seconds of work.
 
         A floating-point sum depends on its order, and two runs must not differ: so a stripe takes the ranks in turn. A
         word of each rank says how many stripes it has added to in all its rounds; who died is passed over.
         """
         words, count, spent = self.words, len(self.states), 0.0
-        for s, (state, (a, b)) in enumerate(zip(self.states, self.bounds, strict=True)):
+        for s, state in enumerate(self.states):
             reached = mine * count + s + 1
 
             def lower_ranks_are_done(reached: int = reached) -> bool:
                 return all(words[ADDED + rank] >= reached for rank in self.control.joined() if rank < self.rank)
 
-            if d is not None:
+            if d is not None and s in self.segment.stripes[fragment]:
                 self._wait(lower_ranks_are_done, deadline, lambda: f"round {mine} is not complete after {deadline:g} s")
                 start = time.perf_counter()
-                state.add_to_round(d[a:b])
+                state.add_to_round(d[self._place(s, fragment)])
                 spent += time.perf_counter() - start
             words[ADDED + self.rank] = reached
         return spent
@@ -122,9 +131,7 @@ class Rounds:
                 return True
             with self.control.changing():
                 if words[ROUND] == mine and self.control.all_arrived():
-                    if words[APPLIED]:
-                        self._absorb_sum()
-                    words[APPLIED] = 0
+                    self._absorb_sum()
                     words[ROUND] += 1
             return words[ROUND] != mine
 
@@ -136,11 +143,16 @@ class Rounds:
         Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
         part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
         """
-        with self.snapshot_lock.closed():
-            for s in range(self.words[ABSORBED], len(self.states)):
-                self.states[s].end_round()
-                self.words[ABSORBED] = s + 1
-            self.words[ABSORBED] = 0
+        words, fragments = self.words, range(len(self.segment.fragments))
+        brought = [f for f in fragments if words[APPLIED + f]]
+        if brought:
+            with self.snapshot_lock.closed():
+                for s in (s for f in brought for s in self.segment.stripes[f] if s >= words[ABSORBED]):
+                    self.states[s].end_round()
+                    words[ABSORBED] = s + 1
+                words[ABSORBED] = 0
+                for f in brought:
+                    words[APPLIED + f] = 0
 
     # waiting ---------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from torch import Tensor
 
+from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import LinkError, Reply, Request
 from easgd.errors import SettingError, UnreachableError
 
@@ -92,6 +93,11 @@ def joint(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
+def joint_clocks(states: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """The clock of each fragment: a shard that has no part of it has not counted its updates."""
+    return [list(max(clocks)) for clocks in zip(*(state["clocks"] for state in states), strict=True)]
+
+
 def snapshot(shards: Sequence[Any], center: str, seconds: float = 30.0) -> list[dict[str, Any]]:
     """The states of a center's shards at one moment: an exchange is in all of them or in none.
 
@@ -99,13 +105,13 @@ def snapshot(shards: Sequence[Any], center: str, seconds: float = 30.0) -> list[
     another shard catch up, and then all copy. Raises `UnreachableError` if a shard does not answer.
     """
     try:
-        target: dict[int, tuple[int, int]] | None = None
+        target: Reached | None = None
         if len(shards) > 1:
             held = ray.get([s.hold.remote(center) for s in shards], timeout=seconds)
             target = {}
             for reached in held:
-                for rank, at in reached.items():
-                    target[rank] = max(at, target.get(rank, at))
+                for key, at in reached.items():
+                    target[key] = max(at, target.get(key, at))
         states: list[dict[str, Any]] = ray.get([s.take.remote(center, target) for s in shards], timeout=seconds)
     except RayError as error:
         raise UnreachableError(f"a shard of the center does not answer ({type(error).__name__})") from error

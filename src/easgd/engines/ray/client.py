@@ -17,6 +17,7 @@ from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
 from easgd.center.guard import Refusal
+from easgd.center.layout import fragment_bounds, fragment_cuts
 from easgd.center.state import accepts
 from easgd.compress import Codec, DeltaCodec, ErrorFeedback, Float32
 from easgd.engines.ray import actor_link
@@ -48,15 +49,20 @@ class RayCenterClient:
         self.update_sqnorm: float | None = None
         self.refusal = Refusal()
         self.move: Move | None = None  # x̃ is in other processes
-        n = self.layout.size
         self._plain = isinstance(self.codec, Float32)
+        self._cuts = [
+            fragment_cuts(start, stop, transport.bounds)
+            for start, stop in fragment_bounds(self.layout.size, self.method.fragments)
+        ]
+        """Of each fragment, which of its elements each shard has."""
+        sizes = [cuts[-1].stop for cuts in self._cuts]
         # Two, in turn: a method may keep the last answer until the next has come whole.
-        self._answers = [torch.empty(n), torch.empty(n)]
-        self._staging = None if self._plain else torch.empty(n, dtype=torch.float32).view(torch.uint8)
-        self._error_feedback = [] if self._plain else [ErrorFeedback(self.codec, b - a) for a, b in transport.bounds]
-        self._delta_codecs: list[DeltaCodec | None] = [None] * len(transport.bounds)
+        self._answers = [[torch.empty(n), torch.empty(n)] for n in sizes]
+        self._staging = None if self._plain else torch.empty(max(sizes), dtype=torch.float32).view(torch.uint8)
+        self._error_feedback: dict[tuple[int, int], ErrorFeedback] = {}
+        self._delta_codecs: dict[tuple[int, int], DeltaCodec] = {}
         self._rejected = False
-        self._unanswered: PendingRequest | None = None
+        self._unanswered: dict[int, PendingRequest] = {}
 
     @property
     def living(self) -> int:
@@ -65,8 +71,12 @@ class RayCenterClient:
 
     @property
     def version(self) -> int:
-        """The first shard's clock at the last answer."""
-        return self.transport.version
+        """The updates of all fragments together, as of their last answers."""
+        return sum(self.transport.updates.values())
+
+    def updates(self, fragment: int) -> int:
+        """How often a fragment had been updated at its last answer."""
+        return self.transport.updates.get(fragment, 0)
 
     @property
     def bytes_sent(self) -> int:
@@ -118,9 +128,9 @@ class RayCenterClient:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, message: Tensor | None, scale: float) -> Tensor | None:
-        """Apply one message and answer it, on all shards at once. None: it was not finite."""
-        late = self._resolve(RETRY_SECONDS)
+    def exchange(self, message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
+        """Apply one message and answer it, on all shards that it meets at once. None: it was not finite."""
+        late = self._resolve(fragment, RETRY_SECONDS)
         if late is not None and late[1] is not None and message is not None:
             if self.method.answers_with == "difference":
                 return late[1]  # of the exchange that could not be delivered then: the spring has been felt
@@ -129,15 +139,15 @@ class RayCenterClient:
         if message is not None and not self._accepts(message, scale):
             return None
         kind = Kind.PULL if message is None else Kind.EXCHANGE
-        return self._send(kind, message, scale, RETRY_SECONDS)
+        return self._send(kind, message, scale, RETRY_SECONDS, fragment)
 
-    def push(self, message: Tensor, scale: float) -> bool:
+    def push(self, message: Tensor, scale: float, fragment: int = 0) -> bool:
         """Apply one message that wants no answer."""
-        self._resolve(RETRY_SECONDS)
+        self._resolve(fragment, RETRY_SECONDS)
         if not self._accepts(message, scale):
             return False
         self._rejected = False
-        self._send(Kind.PUSH, message, scale, RETRY_SECONDS)
+        self._send(Kind.PUSH, message, scale, RETRY_SECONDS, fragment)
         return not self._rejected
 
     def _accepts(self, message: Tensor, scale: float) -> bool:
@@ -153,70 +163,83 @@ class RayCenterClient:
 
     def begin_average(self) -> None:
         """Begin the time average anew on every shard."""
-        self._resolve(RETRY_SECONDS)
-        self._send(Kind.BEGIN_AVERAGE, None, 1.0, RETRY_SECONDS)
+        for fragment in range(self.method.fragments):
+            self._resolve(fragment, RETRY_SECONDS)
+            self._send(Kind.BEGIN_AVERAGE, None, 1.0, RETRY_SECONDS, fragment)
 
-    def exchange_together(self, message: Tensor | None, scale: float, deadline: float) -> Tensor | None:
+    def exchange_together(
+        self, message: Tensor | None, scale: float, deadline: float, fragment: int = 0
+    ) -> Tensor | None:
         """One synchronous round: the shards answer when all who live have sent."""
         sound = message is None or self._accepts(message, scale)
+        kind = Kind.TOGETHER if message is not None and sound else Kind.MEET
         start = time.perf_counter()
         try:
-            answer = self._send(Kind.TOGETHER if message is not None and sound else Kind.MEET, message, scale, deadline)
+            answer = self._send(kind, message, scale, deadline, fragment)
         except UnreachableError as error:
             raise TimeoutError(f"{error}: the round is not complete; give attach a longer deadline") from error
         self.wait_seconds += time.perf_counter() - start
         return answer if sound else None
 
-    def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float) -> Tensor | None:
-        sequence = next(_sequences)
-        payloads: list[Tensor | None] = [None] * len(self.transport.bounds)
-        if message is not None and kind != Kind.MEET:
-            for k, (a, b) in enumerate(self.transport.bounds):
-                part = message[a:b]
-                payloads[k] = self.codec.encode(part) if self._plain else self._error_feedback[k].encode(part)
-        return self._deliver(PendingRequest(kind, sequence, scale, message, payloads), seconds)
+    def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float, fragment: int) -> Tensor | None:
+        payloads: dict[int, Tensor | None] = {}
+        for k, cut in enumerate(self._cuts[fragment]):
+            if message is not None and kind != Kind.MEET and cut.start < cut.stop:
+                payloads[k] = self._encode(message[cut], fragment, k)
+            elif cut.start < cut.stop or kind in (Kind.TOGETHER, Kind.MEET):
+                # A round is a meeting of all: workers that joined later may bring another fragment to it.
+                payloads[k] = None
+        return self._deliver(PendingRequest(kind, fragment, next(_sequences), scale, message, payloads), seconds)
 
-    def _resolve(self, seconds: float) -> tuple[PendingRequest, Tensor | None] | None:
+    def _encode(self, part: Tensor, fragment: int, k: int) -> Tensor:
+        if self._plain:
+            return self.codec.encode(part)
+        if (fragment, k) not in self._error_feedback:
+            self._error_feedback[fragment, k] = ErrorFeedback(self.codec, part.numel())
+        return self._error_feedback[fragment, k].encode(part)
+
+    def _resolve(self, fragment: int, seconds: float) -> tuple[PendingRequest, Tensor | None] | None:
         """Bring what was left open to its end first."""
-        if (pending := self._unanswered) is None:
+        if (pending := self._unanswered.get(fragment)) is None:
             return None
         answer = self._deliver(pending, seconds)
         self.events.append(("reached", f"the center answers again; exchange {pending.sequence} is made up for"))
         return pending, answer if pending.kind == Kind.EXCHANGE else None
 
     def _deliver(self, pending: PendingRequest, seconds: float) -> Tensor | None:
-        self._unanswered = pending
-        answer = self._answers[0]
-        cuts = [answer[a:b] for a, b in self.transport.bounds]
+        f = pending.fragment
+        self._unanswered[f] = pending
+        answer = self._answers[f][0]
+        cuts = {k: answer[self._cuts[f][k]] for k in pending.payloads}
         if self._staging is None:
-            into = [cut.view(torch.uint8) for cut in cuts]
+            into = {k: cut.view(torch.uint8) for k, cut in cuts.items()}
         else:
-            into = [self._staging[4 * a : 4 * b] for a, b in self.transport.bounds]
+            into = {k: self._staging[4 * self._cuts[f][k].start : 4 * self._cuts[f][k].stop] for k in cuts}
         try:
             replies = self.transport.deliver(pending, into, seconds)
         except UnreachableError:
             # Copies are kept until the center answers again: the worker will use this memory for its next message.
             pending.message = None if pending.message is None else pending.message.clone()
-            pending.payloads = [None if payload is None else payload.clone() for payload in pending.payloads]
+            pending.payloads = {k: None if part is None else part.clone() for k, part in pending.payloads.items()}
             raise
-        self._unanswered = None
+        del self._unanswered[f]
         self.wait_seconds += self.transport.waited
         self.transport.waited = 0.0
-        if refused := [reply for reply, _ in replies if reply.status == Status.REFUSED]:
-            return self._refused(refused, pending.kind, len(replies), seconds)
+        if refused := [reply for reply, _ in replies.values() if reply.status == Status.REFUSED]:
+            return self._refused(refused, pending, len(replies), seconds)
         if pending.kind in (Kind.PUSH, Kind.BEGIN_AVERAGE):
             return None
-        for k, (reply, size) in enumerate(replies):
-            self._unpack(k, reply, into[k][:size], cuts[k])
+        for k, (reply, size) in replies.items():
+            self._unpack((f, k), reply, into[k][:size], cuts[k])
         elastic = pending.kind in (Kind.EXCHANGE, Kind.TOGETHER) and self.method.answers_with == "difference"
-        self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies) if elastic else None
-        lost = any(reply.status == Status.LOST for reply, _ in replies)
+        self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies.values()) if elastic else None
+        lost = any(reply.status == Status.LOST for reply, _ in replies.values())
         if lost and self.method.answers_with == "center":
-            return self._send(Kind.PULL, None, 1.0, seconds)
-        self._answers.reverse()
+            return self._send(Kind.PULL, None, 1.0, seconds, f)
+        self._answers[f].reverse()
         return answer
 
-    def _refused(self, replies: list[Reply], kind: Kind, shards: int, seconds: float) -> Tensor | None:
+    def _refused(self, replies: list[Reply], pending: PendingRequest, shards: int, seconds: float) -> Tensor | None:
         """A message was refused, by all shards or by some: each judges its own stretch.
 
         Where only some have refused a change, the others have it: the worker must start from x̃, so as not to send it
@@ -224,19 +247,19 @@ class RayCenterClient:
         """
         self._rejected = True
         self.refusal = Refusal(math.sqrt(replies[0].update_sqnorm), replies[0].bound)
-        if len(replies) == shards or self.method.answers_with == "difference" or kind == Kind.PUSH:
+        if len(replies) == shards or self.method.answers_with == "difference" or pending.kind == Kind.PUSH:
             return None
         self.events.append(("refused", f"{self.refusal}, by {len(replies)} of {shards} shards; it goes on from x̃"))
-        return self._send(Kind.PULL, None, 1.0, seconds)
+        return self._send(Kind.PULL, None, 1.0, seconds, pending.fragment)
 
-    def _unpack(self, k: int, reply: Reply, packed: Tensor, out: Tensor) -> None:
+    def _unpack(self, at: tuple[int, int], reply: Reply, packed: Tensor, out: Tensor) -> None:
         if reply.status == Status.LOST:
             out.zero_()  # a difference that nobody knows any more; an answer x̃ is asked for again
         elif reply.status == Status.PLAIN:
             out.copy_(packed.view(torch.float32))
-            self._delta_codecs[k] = DeltaCodec(self.codec, out)
-        elif not self._plain:
-            memory = self._delta_codecs[k]
+            self._delta_codecs[at] = DeltaCodec(self.codec, out)
+        elif not self._plain and out.numel():
+            memory = self._delta_codecs.get(at)
             if self.method.answers_with == "center" and memory is not None:
                 out.copy_(memory.decode(packed))
             else:

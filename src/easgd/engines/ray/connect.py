@@ -11,7 +11,14 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from easgd.center.client import JoinRequest
-from easgd.center.layout import Layout, check_saved, refuse_misfit
+from easgd.center.layout import (
+    Layout,
+    check_saved,
+    fragment_bounds,
+    fragment_cuts,
+    refuse_misfit,
+    saved_clocks,
+)
 from easgd.compress import Codec
 from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, joint, numpy_of, snapshot
 from easgd.engines.ray.client import RayCenterClient
@@ -72,17 +79,17 @@ def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str
 
 def upload(request: JoinRequest, shards: list[Any], bounds: list[tuple[int, int]]) -> None:
     """Give every shard its part of the start value, or of the saved center."""
-    slots, version, averaged_from = request.method.center_slots(request.start.to(torch.float32)), 0, 0
+    method, slots = request.method, request.method.center_slots(request.start.to(torch.float32))
+    clocks = [[0, 0]] * method.fragments
     if (saved := request.saved) is not None:
         check_saved(saved, slots)
-        slots, version, averaged_from = saved["slots"], saved["version"], saved.get("averaged_from", 0)
-    calls = [
-        shard.open.remote(
-            request.center, request.method, request.compression, numpy_of({n: v[a:b] for n, v in slots.items()}),
-            version, averaged_from, request.guard,
-        )
-        for shard, (a, b) in zip(shards, bounds, strict=True)
-    ]  # fmt: skip
+        slots, clocks = saved["slots"], saved_clocks(saved, method.fragments)
+    fragments = fragment_bounds(request.layout.size, method.fragments)
+    calls = []
+    for shard, (a, b) in zip(shards, bounds, strict=True):
+        part = numpy_of({name: vector[a:b] for name, vector in slots.items()})
+        cuts = [(cut.start, cut.stop) for cut in fragment_cuts(a, b, fragments)]
+        calls.append(shard.open.remote(request.center, method, request.compression, part, cuts, clocks, request.guard))
     try:
         ray.get(calls, timeout=OPEN_SECONDS)
     except RayError as error:

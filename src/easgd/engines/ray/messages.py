@@ -1,7 +1,8 @@
 """What a worker and a shard of the center say to each other, whatever carries it.
 
-A request names its exchange by (worker, incarnation, sequence): a shard applies each at most once and answers a second
-asking with the first answer. A reply carries the center's version, its epoch (how often this shard began anew from a
+A request names its exchange by (worker, incarnation, fragment, sequence): a shard applies each at most once and answers
+a second asking with the first answer. Every fragment of the vector has its own sequence, for a shard is asked only for
+those that it has a part of. A reply carries the center's version, its epoch (how often this shard began anew from a
 checkpoint) and who lives.
 """
 
@@ -57,6 +58,7 @@ class Request(NamedTuple):
     sequence: int
     kind: int
     scale: float
+    fragment: int = 0
 
 
 class Reply(NamedTuple):

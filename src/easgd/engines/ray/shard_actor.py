@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import ray
 import torch
 
 from easgd.engines.ray.actor_link import numpy_of, tensors_of
+from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import Reply, Request, Status
 from easgd.engines.ray.shard import Shard
 from easgd.engines.ray.sockets import SocketServer
@@ -48,12 +50,12 @@ class ShardActor:
         return {center: shard.version for center, shard in self.shards.items()}
 
     def open(
-        self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray], version: int,
-        averaged_from: int = 0, guard: float = 0.0,
+        self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray],
+        cuts: list[tuple[int, int]] | None = None, clocks: Sequence[Sequence[int]] = (), guard: float = 0.0,
     ) -> None:  # fmt: skip
         """Take these vectors as the start value; a second upload of the same center is ignored."""
         if center not in self.shards:
-            self.shards[center] = Shard(method, codec, tensors_of(slots), version, averaged_from, guard)
+            self.shards[center] = Shard(method, codec, tensors_of(slots), cuts, clocks, guard)
 
     def restore(
         self, center: str, method: Any, codec: str, state: dict[str, Any], serial: int, members: list[int],
@@ -61,7 +63,7 @@ class ShardActor:
     ) -> None:  # fmt: skip
         """Begin with a saved state, as a new epoch."""
         slots = tensors_of(state["slots"])
-        shard = Shard(method, codec, slots, guard=guard)
+        shard = Shard(method, codec, slots, state["cuts"], guard=guard)
         shard.load({**state, "slots": slots})
         shard.enroll(serial, members, dead)
         self.shards[center] = shard
@@ -78,11 +80,11 @@ class ShardActor:
         reply, answer = self._serve(Request(*head), message)
         return tuple(reply), None if answer is None else answer.numpy()
 
-    def hold(self, center: str) -> dict[int, tuple[int, int]]:
+    def hold(self, center: str) -> Reached:
         """First half of a snapshot."""
         return self.shards[center].hold()
 
-    def take(self, center: str, target: dict[int, tuple[int, int]] | None) -> dict[str, Any]:
+    def take(self, center: str, target: Reached | None) -> dict[str, Any]:
         """Second half of a snapshot."""
         state = self.shards[center].take(target)
         return {**state, "slots": numpy_of(state["slots"])}

@@ -4,7 +4,7 @@ Nothing but fixed binary frames crosses it; nothing is unpickled. Both ends prov
 know the run's secret, which only Ray's own channel carries: each answers the other's random challenge with an HMAC.
 What is sent is not encrypted: where Ray is told to encrypt, this way is not taken.
 
-    request   magic, rank, incarnation, sequence, kind, scale, bytes of the center's name, bytes of the message
+    request   magic, rank, incarnation, sequence, kind, scale, fragment, bytes of the center's name and of the message
     reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, bytes of the answer
 """
 
@@ -28,8 +28,8 @@ from torch import Tensor
 
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
 
-MAGIC = b"EAS1"
-REQUEST = struct.Struct("<4sIIqBdBQ")
+MAGIC = b"EAS2"
+REQUEST = struct.Struct("<4sIIqBdIBQ")
 REPLY = struct.Struct("<4sBqqIdddQ")
 CHALLENGE, PROOF = 32, 32
 HANDSHAKE_SECONDS = 5.0
@@ -128,8 +128,9 @@ class SocketLink:
         name = request.center.encode()
         size = 0 if payload is None else payload.numel()
         head = REQUEST.pack(
-            MAGIC, request.rank, request.incarnation, request.sequence, request.kind, request.scale, len(name), size
-        )
+            MAGIC, request.rank, request.incarnation, request.sequence, request.kind, request.scale, request.fragment,
+            len(name), size,
+        )  # fmt: skip
         try:
             self.socket.sendall(head + name)
             if payload is not None:
@@ -215,7 +216,7 @@ class SocketServer:
         buffer = torch.empty(0, dtype=torch.uint8)
         while True:
             head: tuple[Any, ...] = REQUEST.unpack(_read_bytes(sock, REQUEST.size))
-            magic, rank, incarnation, sequence, kind, scale, length, size = head
+            magic, rank, incarnation, sequence, kind, scale, fragment, length, size = head
             if magic != MAGIC:
                 return
             center = _read_bytes(sock, length).decode()
@@ -231,7 +232,7 @@ class SocketServer:
             message = buffer[:size] if size else None
             if message is not None:
                 _read(sock, message.numpy().data)
-            reply, answer = self.serve(Request(center, rank, incarnation, sequence, kind, scale), message)
+            reply, answer = self.serve(Request(center, rank, incarnation, sequence, kind, scale, fragment), message)
             sock.sendall(REPLY.pack(MAGIC, *reply, 0 if answer is None else answer.numel()))
             if answer is not None:
                 sock.sendall(answer.numpy().data)

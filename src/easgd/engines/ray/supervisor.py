@@ -40,7 +40,12 @@ class RayCenterReader:
 
     def __init__(self, supervisor: Supervisor, center: str = CENTER) -> None:
         self.supervisor, self.center = supervisor, center
-        self.version = 0
+        self.clocks: list[list[int]] = []
+
+    @property
+    def version(self) -> int:
+        """The master's clock at the last snapshot."""
+        return sum(version for version, _ in self.clocks)
 
     def joined(self) -> list[int]:
         """The ranks that are in the run now."""
@@ -57,7 +62,7 @@ class RayCenterReader:
             )
         except UnreachableError:
             return None
-        self.version = states[0]["version"]
+        self.clocks = actor_link.joint_clocks(states)
         return actor_link.joint(states)
 
     def named(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -213,4 +218,6 @@ def load_state(folder: Path) -> dict[str, Any]:
 def saved_center(folder: str | os.PathLike[str], center: str = CENTER) -> dict[str, Any]:
     """The center that a run has saved in its folder, as `easgd.attach(…, saved=…)` takes it to go on from there."""
     shards = load_state(Path(folder))["centers"][center]["shards"]
-    return {"slots": joint([shard["slots"] for shard in shards]), "version": shards[0]["version"]}
+    clocks = actor_link.joint_clocks(shards)
+    version = sum(updates for updates, _ in clocks)
+    return {"slots": joint([shard["slots"] for shard in shards]), "version": version, "clocks": clocks}

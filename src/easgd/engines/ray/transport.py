@@ -1,4 +1,4 @@
-"""One message to all shards of a center, and their answers: nothing is lost and nothing is applied twice.
+"""One message to the shards of a center that it meets, and their answers: nothing is lost or applied twice.
 
 All parts of a message leave at once, and the shards answer at once. What fails is sent again, under the same number:
 a shard that has applied it answers what it answered then. A shard that was restarted from a checkpoint says so by its
@@ -8,7 +8,7 @@ epoch; the worker writes that down and goes on from what the center has.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,13 +22,19 @@ Open = Callable[[int], ShardLink]
 
 @dataclass
 class PendingRequest:
-    """One exchange on its way: what was sent, under which number, and what has come back."""
+    """One exchange on its way: of which fragment, what was sent under which number, and to which shards."""
 
     kind: Kind
+    fragment: int
     sequence: int
     scale: float
     message: Tensor | None
-    payloads: list[Tensor | None]
+    payloads: dict[int, Tensor | None]
+    """By shard."""
+
+    def kind_for(self, k: int) -> Kind:
+        """What shard k is asked: one that has no part of the message takes part in a synchronous round all the same."""
+        return Kind.MEET if self.kind == Kind.TOGETHER and self.payloads[k] is None else self.kind
 
 
 class Transport:
@@ -46,15 +52,19 @@ class Transport:
         self.center, self.rank, self.incarnation, self.bounds, self._open = center, rank, incarnation, bounds, open_
         self.links: list[ShardLink | None] = [None] * len(bounds)
         self.events: list[tuple[str, str]] = [] if events is None else events
-        self.living, self.version, self.bytes_sent, self.waited = 1, 0, 0, 0.0
+        self.living, self.bytes_sent, self.waited = 1, 0, 0.0
+        self.updates: dict[int, int] = {}
+        """Of each fragment, how often it had been updated at its last answer."""
         self._epochs = [-1] * len(bounds)
-        self._versions = [0] * len(bounds)
+        self._versions: dict[tuple[int, int], int] = {}
 
-    def deliver(self, pending: PendingRequest, into: Sequence[Tensor], seconds: float) -> list[tuple[Reply, int]]:
-        """Send a pending's parts at once and wait for all answers, sending again what fails."""
-        replies: list[tuple[Reply, int] | None] = [None] * len(self.links)
+    def deliver(
+        self, pending: PendingRequest, into: Mapping[int, Tensor], seconds: float
+    ) -> dict[int, tuple[Reply, int]]:
+        """Send a pending's parts at once and wait for all answers, sending again what fails; return them by shard."""
+        replies: dict[int, tuple[Reply, int]] = {}
         end, failure = time.monotonic() + seconds, ""
-        while missing := [k for k, reply in enumerate(replies) if reply is None]:
+        while missing := [k for k in pending.payloads if k not in replies]:
             sent = []
             for k in missing:
                 start = time.monotonic()
@@ -78,17 +88,17 @@ class Transport:
                     failure = f"shard {k}: {Status(reply.status).name.lower()}"
                 else:
                     replies[k] = (reply, size)
-            if None in replies:
+            if len(replies) < len(pending.payloads):
                 if time.monotonic() > end:
                     raise UnreachableError(f"worker {self.rank}: no answer within {seconds:g} s ({failure})")
                 time.sleep(PAUSE)
-        done = [reply for reply in replies if reply is not None]
-        self._note([reply for reply, _ in done])
-        return done
+        self._note(pending.fragment, {k: reply for k, (reply, _) in sorted(replies.items())})
+        return replies
 
     def _sent(self, k: int, pending: PendingRequest) -> bool:
         request = Request(
-            self.center, self.rank, self.incarnation, pending.sequence, pending.kind, pending.scale
+            self.center, self.rank, self.incarnation, pending.sequence, pending.kind_for(k), pending.scale,
+            pending.fragment,
         )  # fmt: skip
         try:
             link = self.links[k]
@@ -105,16 +115,17 @@ class Transport:
         if link is not None:
             link.close()
 
-    def _note(self, replies: list[Reply]) -> None:
-        self.living, self.version = replies[0].living, replies[0].version
-        self.waited += max(reply.waited for reply in replies)
-        for k, reply in enumerate(replies):
+    def _note(self, fragment: int, replies: dict[int, Reply]) -> None:
+        first = next(iter(replies.values()))
+        self.living, self.updates[fragment] = first.living, first.version
+        self.waited += max(reply.waited for reply in replies.values())
+        for k, reply in replies.items():
             if self._epochs[k] not in (-1, reply.epoch):
-                back = f"version {self._versions[k]} → {reply.version}"
+                back = f"version {self._versions.get((k, fragment), 0)} → {reply.version}"
                 self.events.append(
                     ("rollback", f"shard {k} began again from a checkpoint: epoch {reply.epoch}, {back}")
                 )
-            self._epochs[k], self._versions[k] = reply.epoch, reply.version
+            self._epochs[k], self._versions[k, fragment] = reply.epoch, reply.version
 
     def close(self) -> None:
         """Close the connections to all shards."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from easgd.center.state import CenterState
+from easgd.center.whole import Center
 from easgd.compress import Codec, DeltaCodec, ErrorFeedback
 
 
@@ -58,12 +59,14 @@ class CompressedLink:
         self.following = None if value is None else DeltaCodec(self.codec, value)
 
 
-def link_of(compression: str | None, x: Tensor) -> CompressedLink | None:
-    """A new wire for a vector like x; None where nothing is compressed."""
+def links_of(compression: str | None, center: Center) -> list[CompressedLink] | None:
+    """New wires for a worker, one for each fragment of the center; None where nothing is compressed."""
     if compression is None:
         return None
-    if x.dtype != torch.float32:
+    if center.x.dtype != torch.float32:
         from easgd.errors import refuse
 
-        raise refuse("compression", compression, f"it packs float32, the vector is {x.dtype}", "use a float32 x0")
-    return CompressedLink(Codec.named(compression), x.numel())
+        raise refuse(
+            "compression", compression, f"it packs float32, the vector is {center.x.dtype}", "use a float32 x0"
+        )
+    return [CompressedLink(Codec.named(compression), b - a) for a, b in center.bounds]

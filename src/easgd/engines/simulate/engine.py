@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from easgd import checkpoint
-from easgd.center.guard import Guard, check_factor, refusal_error
-from easgd.center.state import CenterState
-from easgd.compress import Codec
-from easgd.engines.simulate.compressed_link import link_of
+from easgd.center.guard import Refusal, check_factor, refusal_error
+from easgd.center.whole import Center
+from easgd.engines.simulate.compressed_link import links_of
 from easgd.engines.simulate.cost import CostModel
+from easgd.engines.simulate.exchange_cost import ExchangeCost
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.schedules import SCHEDULES
-from easgd.engines.simulate.sim_worker import SimWorker, StepInProgress, load_state, state_of
+from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker, StepInProgress, load_state, state_of
 from easgd.errors import refuse, unknown
 from easgd.flat import Replica
 from easgd.learning_rate import first_drop
@@ -67,6 +67,7 @@ class Simulation:
         guard: float | None = None,
     ) -> None:
         method.check(workers, lr)
+        method.check_size(x0.numel())
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
         method.check_schedule(schedule)
@@ -81,19 +82,15 @@ class Simulation:
         self.nonfinite, self.compression = nonfinite, compression
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
-        self.center = CenterState(method, method.center_slots(x0.detach().reshape(-1)), fused=False)
-        self.guard = self.center.guard = Guard(0.0 if method.sequential else check_factor(guard))
+        slots = method.center_slots(x0.detach().reshape(-1))
+        self.center = Center(method, slots, fused=False, guard=check_factor(guard))
         self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
         self.struck = 0
         self._make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
-        size = self.cost.message_bytes
-        self.message_bytes = self.center.x.numel() * self.center.x.element_size() if size is None else size
-        if compression is not None:
-            n = self.center.x.numel()
-            self.message_bytes = self.message_bytes * Codec.named(compression).bytes(n) // (4 * n)
+        self.exchange_cost = ExchangeCost(self.cost, method, self.center, compression)
         self.schedule = SCHEDULES[schedule](self)
 
     def _worker(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> SimWorker:
@@ -104,7 +101,8 @@ class Simulation:
             scheduler=scheduler(optimizer) if scheduler else None,
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
-            link=link_of(self.compression, self.center.x),
+            seen=[0] * self.method.fragments,
+            links=links_of(self.compression, self.center),
         )
 
     # running ---------------------------------------------------------------------------------------------------
@@ -127,52 +125,62 @@ class Simulation:
 
     # what schedules compose ------------------------------------------------------------------------------------
 
-    def scale(self, worker: SimWorker) -> float:
+    def scale(self, worker: SimWorker, fragment: int = 0) -> float:
         """The exchange's scalar for this worker, with the workers alive now and what it has not seen of the center."""
         scale = self.method.scale(worker.state.replica.lr, self.alive or 1, self.launched)
-        return scale * self.method.weight(self.center.version - worker.seen)
+        return scale * self.method.weight(self.center.parts[fragment].version - worker.seen[fragment])
 
-    def begin(self, worker: SimWorker, now: float) -> bool:
-        """Open a step; whether it begins with an exchange."""
-        worker.state.prepare()
-        self.gradients.draw(worker.state)
-        worker.step = StepInProgress(began=now, asked=worker.state.due)
-        return worker.step.asked
+    def begin(self, worker: SimWorker, now: float) -> ExchangeInFlight | None:
+        """Open a step; return the exchange that it begins with, if one is due."""
+        state = worker.state
+        state.prepare()
+        self.gradients.draw(state)
+        worker.step = StepInProgress(began=now)
+        if not state.due:
+            return None
+        message = state.message()
+        if message is not None and self.method.delay > 1 and state.parts[state.fragment].owns(message):
+            message = message.clone()  # x may move before the center has read it
+        flight = ExchangeInFlight(state.fragment, state.clock, state.due_after, now, message)
+        worker.in_flight.append(flight)
+        return flight
 
-    def serve(self, worker: SimWorker) -> None:
+    def serve(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         """The center answers this worker's message, atomically."""
-        message = worker.state.message()
-        self.observe(worker)
-        if worker.link is None:
-            answer = self.center.exchange(message, self.scale(worker), rank=worker.state.rank)
+        center, scale, rank = self.center.parts[flight.fragment], self.scale(worker, flight.fragment), worker.state.rank
+        self.observe(worker, flight)
+        if worker.links is None:
+            answer = center.exchange(flight.message, scale, rank=rank)
         else:
-            answer = worker.link.exchange(self.center, message, self.scale(worker), worker.state.rank)
-        self.answered(worker, answer)
+            answer = worker.links[flight.fragment].exchange(center, flight.message, scale, rank)
+        self.answered(worker, flight, answer)
 
-    def observe(self, worker: SimWorker) -> None:
+    def observe(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         """Note staleness, distance and bytes as the center sees the worker, before it answers."""
-        step = worker.step
-        step.staleness = self.center.version - worker.seen
-        step.distance = float(torch.dist(worker.state.local(), self.center.x))
-        step.bytes += 2 * self.message_bytes
+        f = flight.fragment
+        flight.staleness = self.center.parts[f].version - worker.seen[f]
+        flight.distance = float(torch.dist(worker.state.local(f), self.center.parts[f].x))
+        flight.bytes = 2 * self.exchange_cost.message_bytes[f]
 
-    def answered(self, worker: SimWorker, answer: Tensor | None) -> None:
+    def answered(self, worker: SimWorker, flight: ExchangeInFlight, answer: Tensor | None) -> None:
         """Keep the answer; None says that the center refused the message."""
-        worker.seen = self.center.version
-        worker.step.answer = answer
+        worker.seen[flight.fragment] = self.center.parts[flight.fragment].version
+        flight.answer = None if flight.dropped else answer
         if answer is None:
-            self.refused(worker)
+            self.refused(worker, self.center.parts[flight.fragment].refusal)
 
-    def refused(self, worker: SimWorker) -> None:
+    def refused(self, worker: SimWorker, why: Refusal) -> None:
         """A message did not reach the center: the policy decides what becomes of the worker."""
-        state, why = worker.state, self.center.refusal
+        state = worker.state
         self.on_record(Event("refused", self.time, state.rank, f"step {state.clock}: {why}"))
         if self.nonfinite == "raise":
             raise refusal_error(state.rank, state.clock, why)
         if self.nonfinite == "reset":
             self.gradients.drop(state)
             state.replica.reset_(self.center.x)
-            state.slots = self.method.start(state.replica)
+            state.start()
+            for flight in worker.in_flight:
+                flight.dropped, flight.answer = True, None
 
     def start_compute(self, worker: SimWorker) -> float:
         """Draw what this step's data and gradient cost; return their sum."""
@@ -181,39 +189,39 @@ class Simulation:
         step.compute = self.cost.compute_seconds(worker.state.rank, worker.rng) * worker.slowness
         return step.data + step.compute
 
-    def step(self, worker: SimWorker, now: float) -> Tensor | None:
-        """Gradient, optimizer, the rest of the exchange; return what the worker still pushes."""
+    def step(self, worker: SimWorker, now: float) -> list[tuple[int, Tensor]]:
+        """Gradient, optimizer, the rest of the exchange; return what the worker still pushes, with its fragment."""
         state, step = worker.state, worker.step
-        clock = state.clock
+        clock, due = state.clock, worker.due()
         state.prepare()
         state.replica.params[0].grad = self.gradients.take(state)
         state.replica.optimizer.step()
         state.replica.params[0].grad = None
-        push = state.finish(step.answer)
-        step.answer = None
-        refused = push is not None and not self.center.accepts(push, 1.0, state.rank)
-        if self.method.sequential and push is not None:
-            self.center.push(push, 1.0)  # the center is the worker's own x: nothing travels
+        pushes = [
+            (flight.fragment, push)
+            for flight in due
+            if flight.answer is not None and (push := state.complete(flight.answer, flight.fragment)) is not None
+        ]
+        worker.in_flight = [flight for flight in worker.in_flight if flight not in due]
+        parts = self.center.parts
+        refusals = [parts[f].refusal for f, push in pushes if not parts[f].accepts(push, 1.0, state.rank)]
+        if (own := state.finish()) is not None and not parts[0].push(own, 1.0):
+            refusals.append(Refusal())  # the center is the worker's own x: nothing travels
         loss = self.gradients.loss(state)
         if first_drop(worker.scheduler, loss) and self.method.averages_from_first_drop:
             self.center.begin_average()
         if worker.scheduler is not None:
             worker.scheduler.step()
+        last = due[-1] if due else ExchangeInFlight(0, 0, 0, 0.0, None)
         self.on_record(
             Step(
                 state.rank, clock, now, step.compute, step.data, step.communication, step.waiting,
-                step.staleness, step.distance, step.bytes, loss,
+                last.staleness, last.distance, sum(flight.bytes for flight in due), loss,
             )
         )  # fmt: skip
-        if refused:
-            self.refused(worker)
-        return None if refused or self.method.sequential else push
-
-    def exchange_seconds(self, participants: int) -> tuple[float, float]:
-        """Time up to the center and time back, for one message among this many workers."""
-        full = self.cost.transfer_seconds(self.message_bytes, participants)
-        pulls = self.cost.protocol == "pull-push" and self.method.answers_with == "difference"
-        return (self.cost.latency if pulls else full), full
+        if refusals:
+            self.refused(worker, refusals[0])
+        return [] if refusals else pushes
 
     def next_fault(self, until: float) -> Fault | None:
         """Take the next fault that is due by `until`."""
@@ -231,9 +239,10 @@ class Simulation:
             self.gradients.drop(worker.state)
         elif fault.what == "join" and not worker.alive:
             worker.alive = True
-            worker.paused_until, worker.slowness, worker.seen = 0.0, 1.0, self.center.version
+            worker.paused_until, worker.slowness, worker.in_flight = 0.0, 1.0, []
+            worker.seen = [part.version for part in self.center.parts]
             worker.state.join(self.center.x)
-            worker.link = link_of(self.compression, self.center.x)
+            worker.links = links_of(self.compression, self.center)
             if self._make_scheduler is not None:
                 # The rate decays on the worker's own clock, which starts anew.
                 for group in worker.state.replica.optimizer.param_groups:
@@ -245,7 +254,7 @@ class Simulation:
         elif fault.what == "slow":
             worker.slowness = fault.amount
         if fault.what in ("death", "join"):
-            self.guard.forget(fault.worker)
+            self.center.forget(fault.worker)
             self.alive = len(self.living)
             self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
 
@@ -263,7 +272,7 @@ class Simulation:
             "workers": [state_of(worker) for worker in self.workers],
             "struck": self.struck,
             "schedule": self.schedule.state_dict(),
-            "guard": torch.tensor(self.guard.table.tolist(), dtype=torch.float64),
+            "guard": [torch.tensor(guard.table.tolist(), dtype=torch.float64) for guard in self.center.guards],
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
         }
 
@@ -279,8 +288,8 @@ class Simulation:
         self.center.load_state_dict(state["center"])
         for worker, saved in zip(self.workers, state["workers"], strict=True):
             load_state(worker, saved)
-        if "guard" in state:
-            self.guard.table = memoryview(array("d", state["guard"].tolist()))
+        for guard, table in zip(self.center.guards, state.get("guard", []), strict=False):
+            guard.table = memoryview(array("d", table.tolist()))
         self.alive = len(self.living)
         self.struck = state["struck"]
         for worker in self.workers:

@@ -15,20 +15,42 @@ from easgd.worker.state import WorkerState
 
 @dataclass(slots=True)
 class StepInProgress:
-    """What a worker's current step has cost so far, and what it waits for."""
+    """What a worker's current step has cost so far."""
 
     began: float = 0.0
     compute: float = 0.0
     data: float = 0.0
     communication: float = 0.0
     waiting: float = 0.0
-    asked: bool = False
-    answered: bool = False
     done_at: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ExchangeInFlight:
+    """One exchange, from its message to the use of its answer.
+
+    Attributes:
+        fragment: the part of the vector that it is of.
+        asked: the clock of the step that began with it.
+        due: the clock of the step after which its answer is used.
+        began: when that step began.
+        message: what was sent; None is a pull.
+        seconds: what it takes, where the schedule knows that at once.
+        dropped: whether the worker has started anew from the center since: the answer is not for this x.
+    """
+
+    fragment: int
+    asked: int
+    due: int
+    began: float
+    message: Tensor | None
+    seconds: float = 0.0
+    answered: bool = False
+    dropped: bool = False
+    answer: Tensor | None = None
     staleness: int | None = None
     distance: float | None = None
     bytes: int = 0
-    answer: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -41,12 +63,22 @@ class SimWorker:
     alive: bool
     slowness: float = 1.0
     paused_until: float = 0.0
-    seen: int = 0
-    link: CompressedLink | None = None
+    seen: list[int] = field(default_factory=list)
+    links: list[CompressedLink] | None = None
     step: StepInProgress = field(default_factory=StepInProgress)
+    in_flight: list[ExchangeInFlight] = field(default_factory=list)
+
+    def flight(self, fragment: int) -> ExchangeInFlight:
+        """The exchange of this fragment that is in flight."""
+        return next(flight for flight in self.in_flight if flight.fragment == fragment)
+
+    def due(self) -> list[ExchangeInFlight]:
+        """The exchanges whose answers are used after the present step: one at most, or none."""
+        return [flight for flight in self.in_flight if flight.due <= self.state.clock]
 
 
 STEP_FIELDS = tuple(StepInProgress.__dataclass_fields__)
+FLIGHT_FIELDS = tuple(ExchangeInFlight.__dataclass_fields__)
 WORKER_FIELDS = ("alive", "slowness", "paused_until", "seen")
 
 
@@ -58,7 +90,8 @@ def state_of(worker: SimWorker) -> dict[str, Any]:
         "scheduler": worker.scheduler.state_dict() if worker.scheduler else None,
         "rng": worker.rng.bit_generator.state,
         "step": {name: getattr(worker.step, name) for name in STEP_FIELDS},
-        "link": None if worker.link is None else worker.link.state_dict(),
+        "in_flight": [{name: getattr(flight, name) for name in FLIGHT_FIELDS} for flight in worker.in_flight],
+        "links": None if worker.links is None else [link.state_dict() for link in worker.links],
     }
 
 
@@ -66,10 +99,12 @@ def load_state(worker: SimWorker, state: dict[str, Any]) -> None:
     """Take back what `state_of` gave."""
     for name in WORKER_FIELDS:
         setattr(worker, name, state[name])
+    worker.seen = list(worker.seen)
     worker.state.load_state_dict(state["state"])
     if worker.scheduler is not None:
         worker.scheduler.load_state_dict(state["scheduler"])
     worker.rng.bit_generator.state = state["rng"]
     worker.step = StepInProgress(**state["step"])
-    if worker.link is not None:
-        worker.link.load_state_dict(state["link"])
+    worker.in_flight = [ExchangeInFlight(**saved) for saved in state["in_flight"]]
+    for link, saved in zip(worker.links or [], state["links"] or [], strict=True):
+        link.load_state_dict(saved)

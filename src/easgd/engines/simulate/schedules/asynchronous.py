@@ -13,10 +13,14 @@ from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
-    from easgd.engines.simulate.sim_worker import SimWorker
+    from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker
 
-# What the event heap holds: (time, number, kind, rank, incarnation). The number breaks ties in the order of events.
+# What the event heap holds: (time, number, kind, rank, incarnation, fragment). The number breaks ties in the order of
+# events; the fragment is that of the exchange, 0 for DONE.
 ARRIVE, SERVE, REPLY, DONE, PUSH_ARRIVE, PUSH_SERVE = range(6)
+
+
+AnEvent = tuple[float, int, int, int, int, int]
 
 
 class Asynchronous:
@@ -24,7 +28,7 @@ class Asynchronous:
 
     def __init__(self, simulation: Simulation) -> None:
         self.sim = simulation
-        self.heap: list[tuple[float, int, int, int, int]] = []
+        self.heap: list[AnEvent] = []
         self.number = 0
         self.free_at = 0.0
         self.in_flight: dict[int, Tensor] = {}
@@ -51,76 +55,80 @@ class Asynchronous:
                 self._handle(heapq.heappop(self.heap))
         return True
 
-    def _post(self, time: float, kind: int, worker: SimWorker) -> int:
+    def _post(self, time: float, kind: int, worker: SimWorker, fragment: int = 0) -> int:
         self.number += 1
-        heapq.heappush(self.heap, (time, self.number, kind, worker.state.rank, worker.state.incarnation))
+        heapq.heappush(self.heap, (time, self.number, kind, worker.state.rank, worker.state.incarnation, fragment))
         return self.number
 
-    def _handle(self, event: tuple[float, int, int, int, int]) -> None:
+    def _handle(self, event: AnEvent) -> None:
         sim = self.sim
         self.events += 1
-        time, number, kind, rank, incarnation = event
+        time, number, kind, rank, incarnation, fragment = event
         worker = sim.workers[rank]
         sent = number in self.in_flight
         if not sent and (not worker.alive or worker.state.incarnation != incarnation):
             return  # what a dead worker had begun for itself never happens
         sim.time = time
-        if kind in (REPLY, DONE) and time < worker.paused_until:
+        if time < worker.paused_until and (kind == DONE or (kind == REPLY and self._awaited(worker, fragment))):
             worker.step.waiting += worker.paused_until - time
-            self._post(worker.paused_until, kind, worker)
+            self._post(worker.paused_until, kind, worker, fragment)
             return
         if kind in (ARRIVE, PUSH_ARRIVE):
-            self._arrive(worker, number, kind)
+            self._arrive(worker, number, kind, fragment)
         elif kind == SERVE:
-            self._serve(worker, number)
+            self._serve(worker, number, fragment)
         elif kind == REPLY:
-            self._reply(worker)
+            self._reply(worker, worker.flight(fragment))
         elif kind == DONE:
             self._done(worker)
         else:
-            sim.center.push(self.in_flight.pop(number), sim.scale(worker))
+            sim.center.parts[fragment].push(self.in_flight.pop(number), sim.scale(worker, fragment))
+
+    def _awaited(self, worker: SimWorker, fragment: int) -> bool:
+        """Whether the worker's present step cannot end without the answer to this exchange."""
+        return self.sim.exchange_cost.blocking or worker.flight(fragment).due <= worker.state.clock
 
     def _begin(self, worker: SimWorker) -> None:
         sim = self.sim
-        if sim.begin(worker, sim.time):
-            up, _ = sim.exchange_seconds(sim.alive)
-            self._post(sim.time + up, ARRIVE, worker)
-            if sim.method.waits or not sim.cost.overlap:
+        if (flight := sim.begin(worker, sim.time)) is not None:
+            up, _ = sim.exchange_cost.seconds(sim.alive, flight.fragment)
+            self._post(sim.time + up, ARRIVE, worker, flight.fragment)
+            if sim.exchange_cost.blocking:
                 return
         self._compute(worker)
 
     def _compute(self, worker: SimWorker) -> None:
         self._post(self.sim.time + self.sim.start_compute(worker), DONE, worker)
 
-    def _arrive(self, worker: SimWorker, number: int, kind: int) -> None:
+    def _arrive(self, worker: SimWorker, number: int, kind: int, fragment: int) -> None:
         """Queue for the center, which serves one message at a time."""
         sim = self.sim
         queued = max(0.0, self.free_at - sim.time)
-        self.free_at = sim.time + queued + sim.cost.service
-        if kind == ARRIVE:
-            worker.step.waiting += queued
-        served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, worker)
+        self.free_at = sim.time + queued + sim.exchange_cost.service(fragment)
+        served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, worker, fragment)
         if number in self.in_flight:
             self.in_flight[served] = self.in_flight.pop(number)
+        elif self._awaited(worker, fragment):
+            worker.step.waiting += queued
 
-    def _serve(self, worker: SimWorker, number: int) -> None:
+    def _serve(self, worker: SimWorker, number: int, fragment: int) -> None:
         sim = self.sim
         if number in self.in_flight:  # the sender died after it had sent; nobody waits for the answer
-            sim.center.push(self.in_flight.pop(number), sim.scale(worker))
+            sim.center.parts[fragment].push(self.in_flight.pop(number), sim.scale(worker, fragment))
             return
-        sim.serve(worker)
-        _, down = sim.exchange_seconds(sim.alive)
-        self._post(sim.time + down, REPLY, worker)
+        sim.serve(worker, worker.flight(fragment))
+        _, down = sim.exchange_cost.seconds(sim.alive, fragment)
+        self._post(sim.time + down, REPLY, worker, fragment)
 
-    def _reply(self, worker: SimWorker) -> None:
+    def _reply(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         sim, step = self.sim, worker.step
-        step.answered = True
-        if sim.method.waits or not sim.cost.overlap:
-            if step.answer is not None:
-                worker.state.receive(step.answer)
+        flight.answered = True
+        if sim.exchange_cost.blocking:
+            if flight.answer is not None:
+                worker.state.receive(flight.answer, flight.fragment)
             step.communication = sim.time - step.began - step.waiting
             self._compute(worker)
-        elif step.done_at is not None:
+        elif step.done_at is not None and all(due.answered for due in worker.due()):
             # The gradient was faster than the exchange: only what stuck out is lost.
             late = sim.time - step.done_at
             step.waiting = min(late, step.waiting)
@@ -128,29 +136,29 @@ class Asynchronous:
             self._complete(worker)
 
     def _done(self, worker: SimWorker) -> None:
-        step = worker.step
-        if step.asked and not step.answered:
+        step, due = worker.step, worker.due()
+        if not all(flight.answered for flight in due):
             step.done_at = self.sim.time
             return
-        if step.asked and self.sim.cost.overlap and not self.sim.method.waits:
+        if due and not self.sim.exchange_cost.blocking:
             step.waiting = 0.0  # the queue was behind the gradient
         self._complete(worker)
 
     def _complete(self, worker: SimWorker) -> None:
         sim = self.sim
         sim.gradients.ahead(self._settled())
-        push = sim.step(worker, sim.time)
+        pushes = sim.step(worker, sim.time)
         self.stepped = True
-        if push is not None:
-            up = sim.cost.transfer_seconds(sim.message_bytes, sim.alive)
-            self.in_flight[self._post(sim.time + up, PUSH_ARRIVE, worker)] = push
+        for fragment, push in pushes:
+            up = sim.exchange_cost.push_seconds(sim.alive, fragment)
+            self.in_flight[self._post(sim.time + up, PUSH_ARRIVE, worker, fragment)] = push
         self._begin(worker)
 
     def _settled(self) -> Iterator[WorkerState]:
         # Workers whose gradient time runs: the soonest to end first, this tick's own among them.
         if self.sim.gradients.parallel == 1:
             return
-        for _, _, kind, rank, incarnation in sorted(self.heap):
+        for _, _, kind, rank, incarnation, _ in sorted(self.heap):
             worker = self.sim.workers[rank]
             if kind == DONE and worker.alive and worker.state.incarnation == incarnation:
                 yield worker.state
@@ -161,7 +169,7 @@ class Asynchronous:
             # A message already under way arrives: keep it as it was when its sender died.
             for event in self.heap:
                 if event[2] in (ARRIVE, SERVE) and event[3] == fault.worker and event[1] not in self.in_flight:
-                    message = worker.state.message()
+                    message = worker.flight(event[5]).message
                     if message is not None:
                         self.in_flight[event[1]] = message.clone()
         joins = fault.what == "join" and not worker.alive

@@ -27,21 +27,18 @@ class RoundRobin:
         worker = self._next()
         now = max(sim.time, worker.paused_until)
         sim.gradients.ahead(self._settled(worker))
-        exchange = 0.0
-        if sim.begin(worker, now):
-            up, down = sim.exchange_seconds(1)
-            exchange = up + sim.cost.service + down
-            sim.serve(worker)
-            if worker.step.answer is not None:
-                worker.state.receive(worker.step.answer)
+        if (flight := sim.begin(worker, now)) is not None:
+            up, down = sim.exchange_cost.seconds(1, flight.fragment)
+            flight.seconds = up + sim.exchange_cost.service(flight.fragment) + down
+            sim.serve(worker, flight)
+            if flight.answer is not None:
+                worker.state.receive(flight.answer, flight.fragment)
         work = sim.start_compute(worker)
-        hidden = sim.cost.overlap and not sim.method.waits
-        worker.step.communication = max(0.0, exchange - work) if hidden else exchange
+        worker.step.communication = sim.exchange_cost.exposed(worker, now, work)
         worker.step.waiting = now - sim.time
         sim.time = now + work + worker.step.communication
-        push = sim.step(worker, sim.time)
-        if push is not None:
-            sim.center.push(push, sim.scale(worker))
+        for fragment, push in sim.step(worker, sim.time):
+            sim.center.parts[fragment].push(push, sim.scale(worker, fragment))
         return True
 
     def _next(self) -> SimWorker:
@@ -53,7 +50,7 @@ class RoundRobin:
     def _settled(self, worker: SimWorker) -> list[WorkerState]:
         # A method that does not wait for its answer takes the gradient at an x that no other turn can change.
         order = self.sim.workers[worker.state.rank :] + self.sim.workers[: worker.state.rank]
-        free = not self.sim.method.waits
+        free = self.sim.method.delay > 0
         return [w.state for w in order if w.alive and (free or not w.state.due)]
 
     def state_dict(self) -> dict[str, Any]:

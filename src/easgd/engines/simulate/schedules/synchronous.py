@@ -10,7 +10,7 @@ from easgd.engines.simulate.schedules.base import settle_faults
 
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
-    from easgd.engines.simulate.sim_worker import SimWorker
+    from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker
 
 
 class Synchronous:
@@ -25,43 +25,42 @@ class Synchronous:
         if not settle_faults(sim):
             return False
         workers, start = sim.living, sim.time
-        asking = [worker for worker in workers if sim.begin(worker, start)]
-        exchange = self._exchange(asking)
+        asking = [(worker, flight) for worker in workers if (flight := sim.begin(worker, start)) is not None]
+        # Workers that joined later may be at another fragment: those of one fragment meet.
+        for fragment in sorted({flight.fragment for _, flight in asking}):
+            self._exchange(fragment, [pair for pair in asking if pair[1].fragment == fragment])
         sim.gradients.ahead(worker.state for worker in workers)
-        hidden = sim.cost.overlap and not sim.method.waits
         ends = []
         for worker in workers:
             work = sim.start_compute(worker)
-            comm = exchange if worker.step.asked else 0.0
-            worker.step.communication = max(0.0, comm - work) if hidden else comm
+            worker.step.communication = sim.exchange_cost.exposed(worker, start, work)
             ends.append(max(start, worker.paused_until) + work + worker.step.communication)
         sim.time = max(ends)
-        pushes: list[Tensor] = []
+        pushes: dict[int, list[Tensor]] = {}
         for i, worker in enumerate(workers):
             worker.step.waiting = sim.time - ends[i] + max(0.0, worker.paused_until - start)
-            if (push := sim.step(worker, sim.time)) is not None:
-                pushes.append(sim.method.propose(sim.center.slots, push, sim.scale(worker)))
+            for fragment, push in sim.step(worker, sim.time):
+                change = sim.method.propose(sim.center.parts[fragment].slots, push, sim.scale(worker, fragment))
+                pushes.setdefault(fragment, []).append(change)
             sim.gradients.ahead(later.state for later in workers[i + 1 :])
-        if pushes:
-            sim.center.absorb_round(pushes)
+        for fragment, changes in pushes.items():
+            sim.center.parts[fragment].absorb_round(changes)
         return True
 
-    def _exchange(self, asking: list[SimWorker]) -> float:
-        """All messages meet the same x̃; return the seconds that every participant's exchange takes."""
+    def _exchange(self, fragment: int, asking: list[tuple[SimWorker, ExchangeInFlight]]) -> None:
+        """All messages meet the same x̃."""
         sim = self.sim
-        if not asking:
-            return 0.0
-        messages = [worker.state.message() for worker in asking]
-        for worker in asking:
-            sim.observe(worker)
-        ranks = [worker.state.rank for worker in asking]
-        answers = sim.center.exchange_all(messages, [sim.scale(worker) for worker in asking], ranks)
-        for worker, answer in zip(asking, answers, strict=True):
-            sim.answered(worker, answer)
-            if answer is not None:
-                worker.state.receive(answer)
-        up, down = sim.exchange_seconds(len(asking))
-        return up + len(asking) * sim.cost.service + down
+        for worker, flight in asking:
+            sim.observe(worker, flight)
+        messages = [flight.message for _, flight in asking]
+        scales, ranks = [sim.scale(w, fragment) for w, _ in asking], [w.state.rank for w, _ in asking]
+        answers = sim.center.parts[fragment].exchange_all(messages, scales, ranks)
+        up, down = sim.exchange_cost.seconds(len(asking), fragment)
+        for (worker, flight), answer in zip(asking, answers, strict=True):
+            flight.seconds = up + len(asking) * sim.exchange_cost.service(fragment) + down
+            sim.answered(worker, flight, answer)
+            if flight.answer is not None:
+                worker.state.receive(flight.answer, fragment)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: a round leaves nothing under way."""
