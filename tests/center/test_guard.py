@@ -66,9 +66,9 @@ def test_the_first_message_of_a_worker_and_a_step_of_nothing_do_not_count():
 
 def test_who_died_is_forgotten_and_who_is_close_is_never_refused():
     guard = settled(1e-6, 1.0)
-    assert judge(guard, 1, 0.09) is None, "10 % of the center's norm"
+    assert judge(guard, 1, 0.009) is None, "1 % of the center's norm"
     guard.forget(0)
-    assert judge(guard, 1, 2.0) is None
+    assert judge(guard, 1, 0.2) is None
 
 
 def test_zero_switches_it_off_and_bad_factors_are_refused():

