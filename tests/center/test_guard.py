@@ -106,3 +106,12 @@ def test_the_factor_is_twice_what_the_committed_runs_ever_reached():
         for k in range(1, len(rows)):
             worst = max(worst, rows[k] / statistics.median_low(rows[max(0, k - WINDOW) : k]))
     assert 0 < worst < FACTOR / 2
+
+
+def test_a_model_that_begins_at_zero_is_not_held_there():
+    """No level is known yet and ‖x̃‖ says nothing: the first messages are the measure."""
+    guard = Guard(30.0)
+    assert guard.judge(0, 0.1, lambda: 0.0) is None
+    assert guard.judge(1, 0.09, lambda: 0.01) is None
+    assert guard.judge(0, 2.9, lambda: 0.01) is None, "below 30 · 0.1"
+    assert guard.judge(1, 90.0, lambda: 0.01) is not None

@@ -8,7 +8,7 @@ moved by then. With the level of a worker in the middle of all, the lower one of
 
 A message beyond it is refused, and counts as the bound: half of the workers cannot move it, and when all of them are
 refused, as after a sudden change of the rates, the bound follows them. As long as no level is known the bound is ten
-times ‖x̃‖.
+times ‖x̃‖, or `factor` times the largest first message: a model may begin at zero.
 """
 
 from __future__ import annotations
@@ -66,8 +66,12 @@ class Guard:
 
     def bound(self, distance: float, norm: Callable[[], float]) -> float:
         """The bound for a message at this distance: ‖x̃‖ takes a pass over memory, and most need none."""
-        levels = [self._level(rank, int(sent)) for rank, sent in enumerate(self.table[::WORDS].tolist()) if sent > 1]
-        usual = self.factor * statistics.median_low(levels) if levels else 0.0
+        sent = self.table[::WORDS].tolist()
+        levels = [self._level(rank, int(n)) for rank, n in enumerate(sent) if n > 1]
+        if levels:
+            usual = self.factor * statistics.median_low(levels)
+        else:
+            usual = self.factor * max((self.table[WORDS * rank + 1] for rank, n in enumerate(sent) if n), default=0.0)
         if distance <= usual:
             return usual
         return max(usual, norm() * (HARMLESS if levels else AT_FIRST)) or math.inf
@@ -84,6 +88,7 @@ class Guard:
         sent = int(self.table[at])
         if not sent:
             self.table[at] = 1
+            self.table[at + 1] = distance  # type: ignore[call-overload]
         elif distance:  # nothing was done since the last exchange: that says nothing of the next
             self.table[at + 1 + (sent - 1) % WINDOW] = distance  # type: ignore[call-overload]
             self.table[at] = sent + 1
