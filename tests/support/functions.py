@@ -1,4 +1,4 @@
-"""Functions that worker processes import. None of them needs torch."""
+"""Functions that worker processes import. Where one needs torch, it imports it itself."""
 
 from __future__ import annotations
 
@@ -44,3 +44,24 @@ def wait_forever(folder: str) -> None:
     Path(folder, f"up-{os.environ['EASGD_RANK']}").write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+def train_with_own_period(sync: bool) -> None:
+    """Train with a period that sets itself. The times that it measures are given: no luck decides who takes which."""
+    import torch
+
+    import easgd
+
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period="auto", sync=sync), overlap=False)
+    controller = worker.state.controller
+    assert controller is not None
+    for name, seconds in (("stepped", 1.0 + worker.rank), ("exchanged", 0.5)):
+        measure = getattr(controller, name)
+        setattr(controller, name, lambda _, measure=measure, seconds=seconds: measure(seconds))
+    for _ in range(80):
+        optimizer.zero_grad()
+        model(torch.randn(4, 4)).square().mean().backward()
+        optimizer.step()

@@ -70,6 +70,47 @@ def test_lemma_2_the_double_average_has_the_optimal_variance():
     assert ((z - z.mean()) ** 4).mean().item() / z.var().item() ** 2 == pytest.approx(3, abs=4.5 * math.sqrt(24 / n))
 
 
+@pytest.mark.parametrize(("schedule", "momentum"), [("sync", 0.0), ("round-robin", 0.0), ("sync", 0.6)])
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_the_stable_region_with_a_delay_is_sharp(schedule, momentum, fragments):
+    """The simulator diverges 3 % outside the region of the period map with delay k = 3, τ = 4, and not 3 % inside."""
+    p, tau, k, lr = 3, 4, 3, 0.2
+    low, high = 0.0, 2.0 / p * 2
+
+    def radius(alpha):
+        settings = {"period": tau, "delay": k, "moving_rate": alpha, "momentum": momentum, "schedule": schedule}
+        return easgd.theory.period_radius("eamsgd", p, lr, **settings)
+
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if radius(middle) < 1 else (low, middle)
+
+    def final(alpha):
+        kind = easgd.EAMSGD if momentum else easgd.EASGD
+        more = {"momentum": momentum} if momentum else {}
+        method = kind(period=tau, delay=k, moving_rate=alpha, fragments=fragments, sync=schedule == "sync", **more)
+        start = torch.ones(2, dtype=torch.float64)
+        sim = easgd.Simulation(lambda x, worker, step: x, start, method, lr=lr, workers=p, schedule=schedule)
+        sim.run(1200 * (1 if schedule == "sync" else p))
+        return sim.center.x.abs().max().item()
+
+    assert low < 1
+    assert final(0.97 * low) < 1e-2
+    assert final(1.03 * low) > 1e2
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_the_variance_with_a_delay(k):
+    p, lr, beta, h, sigma = 3, 0.3, 0.6, 1.2, 2.0
+    sim = easgd.Simulation(
+        noisy(h, sigma), torch.zeros(N, dtype=torch.float64), easgd.EASGD(period=5, beta=beta, delay=k, sync=True),
+        lr=lr, workers=p, schedule="sync",
+    )  # fmt: skip
+    sim.run(80)
+    variance = easgd.theory.delay_variance(p, lr, beta, h, sigma, period=5, delay=k)
+    assert sim.center.x.var().item() == pytest.approx(variance, rel=4.5 * math.sqrt(2 / N))
+
+
 @pytest.mark.parametrize(("lr", "alpha"), [(0.5, 0.857143), (1.9, 0.0952381)])
 def test_the_stability_condition_is_sharp(lr, alpha):
     """α ≤ (4 − 2η)/(4 − η) in the round-robin scheme: 2 % inside shrinks, 2 % outside grows."""

@@ -19,6 +19,7 @@ from typing import Any
 BENCHES = {
     "theory": "easgd.bench.theory",
     "simulator": "easgd.bench.simulator",
+    "period": "easgd.bench.period",
     "gradients": "easgd.bench.gradients",
     "exchange": "easgd.bench.exchange",
     "overhead": "easgd.bench.overhead",

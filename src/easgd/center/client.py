@@ -55,6 +55,9 @@ class CenterClient(Protocol):
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
+        pace: what this worker brings to a run whose period sets itself: the seconds between its exchanges, or in
+            synchronous rounds the period that it proposes; 0 where there is none.
+        slowest: the largest pace of all workers, as far as this one knows; in rounds, of all that met in the last.
         move: exchanges x where it lies, in one pass, from a fragment's tensors with their gains, the scale and the
             fragment; False if it was refused. None where a message and its answer are the only way.
     """
@@ -62,6 +65,7 @@ class CenterClient(Protocol):
     wait_seconds: float
     update_sqnorm: float | None
     bytes_sent: int
+    pace: float
     move: Move | None
 
     @property
@@ -75,6 +79,9 @@ class CenterClient(Protocol):
     @property
     def living(self) -> int:
         """How many workers are in the run now."""
+
+    @property
+    def slowest(self) -> float: ...
 
     @property
     def version(self) -> int:

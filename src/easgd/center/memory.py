@@ -21,9 +21,14 @@ class MemoryClient:
         self.layout = request.layout
         self.state = Center(request.method, request.method.center_slots(request.start), fused=False)
         self.events: list[tuple[str, str]] = []
-        self.wait_seconds, self.bytes_sent = 0.0, 0
+        self.wait_seconds, self.bytes_sent, self.pace = 0.0, 0, 0.0
         self.update_sqnorm: float | None = None
         self.refusal = Refusal()  # a center of its own needs no guard
+
+    @property
+    def slowest(self) -> float:
+        """Nobody else has a pace."""
+        return self.pace
 
     @property
     def version(self) -> int:

@@ -33,6 +33,8 @@ def connect_group(run: str, request: JoinRequest, group: WorkerGroup) -> GroupCl
     """Find the centers of a group's worker; all its ranks call this together."""
     if request.method.fragments > 1:
         raise refuse("fragments", request.method.fragments, "a group exchanges its shards whole", "leave it out")
+    if request.method.automatic:
+        raise refuse("period", "auto", "the ranks of a group must exchange at the same steps", "write period=10")
     layouts = group.texts("layout", json.dumps(request.layout.as_json()))
     plan = Plan.of([Layout.from_json(json.loads(text)) for text in layouts], group.member)
     names = {m: shard_name(request.center, m) if len(plan.owners) > 1 else request.center for m in plan.owners}
@@ -51,6 +53,7 @@ class GroupClient:
     """One rank's side; a `CenterClient`. `client` is the way to the center of what this rank owns, if it owns any."""
 
     move: Move | None = None
+    pace = slowest = 0.0
 
     def __init__(
         self, run: str, request: JoinRequest, group: WorkerGroup, plan: Plan, client: CenterClient | None,

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from easgd.errors import refuse
 from easgd.flat import Replica
-from easgd.methods.base import Method, Slots
+from easgd.methods.base import Method, Period, Slots
 
 
 @dataclass(frozen=True, init=False)
@@ -46,7 +46,7 @@ class ADMM(Method):
     rho: float = field(kw_only=True)
 
     def __init__(
-        self, rho: float, period: int = 1, *, average: float | Literal["mean"] | None = None, fragments: int = 1,
+        self, rho: float, period: Period = 1, *, average: float | Literal["mean"] | None = None, fragments: int = 1,
         delay: int | None = None,
     ) -> None:  # fmt: skip
         given = {"rho": rho, "period": period, "average": average, "fragments": fragments, "delay": delay}

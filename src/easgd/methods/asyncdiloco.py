@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from easgd.errors import refuse
-from easgd.methods.base import Slots
+from easgd.methods.base import Period, Slots
 from easgd.methods.change import SendsChange
 from easgd.methods.outer import check_outer
 
@@ -47,7 +47,7 @@ class AsyncDiLoCo(SendsChange):
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
     synchronous: ClassVar[bool] = False
 
-    period: int = 100
+    period: Period = 100
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
     every: int = 1

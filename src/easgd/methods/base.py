@@ -43,7 +43,10 @@ from torch import Tensor
 from easgd.errors import SettingError, refuse
 from easgd.flat import Replica
 from easgd.kernels.plain import add_, average_
-from easgd.methods.checks import check_average, check_delay, check_fragments
+from easgd.methods.checks import check_average, check_delay, check_fragments, check_period
+
+Period = int | Literal["auto"]
+"""τ, or "auto": then each worker finds it from the times it measures (`easgd.worker.period`)."""
 
 Slots = dict[str, Tensor]
 """A worker's or the center's vectors by name. At the center `"x"` is x̃; beside it lie `velocity`, `average`."""
@@ -109,7 +112,7 @@ class Method(ABC, metaclass=_CheckedCall):
     sequential: ClassVar[bool] = False
     """Whether the method is for one worker, whose own variable is the center."""
 
-    period: int = 1
+    period: Period = 1
     average: float | Literal["mean"] | None = field(default=None, kw_only=True)
     """The time average z beside the center: "mean" for a = 1/(t+1), a number for a constant a, None for none."""
     fragments: int = field(default=1, kw_only=True)
@@ -139,8 +142,7 @@ class Method(ABC, metaclass=_CheckedCall):
 
     def __post_init__(self) -> None:
         """Check the settings that all methods share."""
-        if isinstance(self.period, bool) or not isinstance(self.period, int) or self.period < 1:
-            raise refuse("period", self.period, "the communication period τ is a whole number ≥ 1", "write period=1")
+        check_period(self)
         if self.sequential and self.period != 1:
             raise refuse("period", self.period, f"{self.name} is sequential and exchanges nothing", "leave it out")
         check_average(self.average)
@@ -171,9 +173,17 @@ class Method(ABC, metaclass=_CheckedCall):
         """Whether the average begins anew when the rate drops for the first time: ASGD on ImageNet (section 5)."""
         return self.sequential and self.average == "mean"
 
+    @property
+    def automatic(self) -> bool:
+        """Whether the period sets itself."""
+        return self.period == "auto"
+
     def due(self, clock: int) -> bool:
-        """Whether step `clock` of a worker begins with an exchange: of one fragment, the next in turn."""
-        return clock % (self.period // self.fragments) == 0
+        """Whether step `clock` of a worker begins with an exchange: of one fragment, the next in turn.
+
+        Where the period sets itself, whether it does so whatever the period: at the start. The worker knows the rest.
+        """
+        return clock == 0 if self.period == "auto" else clock % (self.period // self.fragments) == 0
 
     def scale(self, lr: float, living: int, launched: int) -> float:
         """The scalar of the exchange: α for the elastic methods, 1/p for means, 1 for the others."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from easgd.errors import refuse
 from easgd.flat import Replica
-from easgd.methods.base import Method, Slots
+from easgd.methods.base import Method, Period, Slots
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SendsChange(Method):
 
     waits: ClassVar[bool] = True
 
-    period: int = 10
+    period: Period = 10
 
     def due(self, clock: int) -> bool:
         """Whether τ divides the clock; not at the start, where there is no change yet."""

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from easgd.kernels.plain import add_
-from easgd.methods.base import Slots
+from easgd.methods.base import Period, Slots
 from easgd.methods.change import AveragesChanges
 from easgd.methods.outer import check_outer, filled, numbers
 
@@ -51,7 +51,7 @@ class DiLoCo(AveragesChanges):
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.2, "cifar": 0.01}
     sync: ClassVar[bool] = True
 
-    period: int = 100
+    period: Period = 100
     outer: Any = "nesterov"
     outer_lr: float | None = None
     outer_momentum: float | None = None

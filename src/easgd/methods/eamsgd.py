@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from easgd.methods.base import Period
 from easgd.methods.easgd import EASGD
 from easgd.methods.momentum import LocalMomentum
 
@@ -35,4 +36,4 @@ class EAMSGD(LocalMomentum, EASGD):
     rates: ClassVar[Mapping[str, float]] = {"digits": 0.1, "cifar": 0.005}
 
     # The two bases disagree: without a line of its own, dataclasses would take τ = 1 from the momentum's.
-    period: int = 10
+    period: Period = 10

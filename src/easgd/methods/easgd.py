@@ -26,7 +26,7 @@ from torch import Tensor
 from easgd.errors import SettingError, refuse
 from easgd.flat import Replica
 from easgd.kernels.plain import elastic
-from easgd.methods.base import Method, Slots
+from easgd.methods.base import Method, Period, Slots
 
 DEFAULT_BETA = 0.9
 
@@ -54,7 +54,7 @@ class EASGD(Method):
     answers_with: ClassVar[Literal["difference", "center"]] = "difference"
     sends_local: ClassVar[bool] = True
 
-    period: int = 10
+    period: Period = 10
     beta: float | None = None
     moving_rate: float | None = None
     rho: float | None = None

@@ -152,4 +152,4 @@ def _rank(choice: Choice[ReportRun]) -> tuple[Any, ...]:
     """Sequential methods first, then the paper's order, then by p, τ and η: the same runs, the same colours."""
     config = choice.runs[0].config
     method = config.method_class
-    return not choice.sequential, method.order, method.key, config.workers or 0, config.period or 0, config.lr or 0.0
+    return not choice.sequential, method.order, method.key, config.workers or 0, config.steps_between, config.lr or 0.0

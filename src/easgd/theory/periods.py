@@ -185,13 +185,13 @@ class Cycle:
         return np.asarray((self.lr.reshape(-1) * float(numbers("sigma", sigma, 0))) ** 2)
 
     def _radius(self, k: Knobs) -> Array:
-        if self.schedule == "sync":
-            common, _ = _together(self.rule, k, k.workers)
-            apart = _together(self.rule, k, 0)[0][:, : len(self.rule.own), : len(self.rule.own)]
-            return np.maximum(spectral_radius(common), spectral_radius(apart) if k.workers > 1 else 0.0)
-        if self.method == "adownpour":  # its turns differ, so the cycle is not a power of one of them
-            return spectral_radius(self._product(k))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # far outside the stable region: the radius is ∞
+            if self.schedule == "sync":
+                common, _ = _together(self.rule, k, k.workers)
+                apart = _together(self.rule, k, 0)[0][:, : len(self.rule.own), : len(self.rule.own)]
+                return np.maximum(spectral_radius(common), spectral_radius(apart) if k.workers > 1 else 0.0)
+            if self.method == "adownpour":  # its turns differ, so the cycle is not a power of one of them
+                return spectral_radius(self._product(k))
             return np.asarray(spectral_radius(_rotated(self.rule, k)[0]) ** k.workers)
 
     def _product(self, k: Knobs) -> Array:

@@ -64,9 +64,9 @@ class Config(Checked):
     )
 
     lr: float | None = option("η, the learning rate", group=STEP, plural="--lrs")
-    period: int | None = option(
-        "τ, local steps between two exchanges; 10, and 1 for DOWNPOUR's family", group=STEP,
-        plural="--periods",
+    period: int | Literal["auto"] | None = option(
+        "τ, local steps between two exchanges; 10, and 1 for DOWNPOUR's family; auto: found from measured times",
+        group=STEP, plural="--periods", kind="a whole number or auto",
     )  # fmt: skip
     fragments: int | None = option("P, parts of the vector that are exchanged in turn; 1", group=STEP)
     delay: int | None = option("k, steps after which an exchange's answer is used; 1", group=STEP)
@@ -204,6 +204,11 @@ class Config(Checked):
         if self.schedule is not None and method.takes("sync"):
             given.setdefault("sync", self.schedule == "sync")
         return method(**given)
+
+    @property
+    def steps_between(self) -> int:
+        """τ as a number, to sort and to compute with: 1 where it is left out or sets itself."""
+        return 1 if self.period is None or self.period == "auto" else self.period
 
     @property
     def label(self) -> str:

@@ -28,6 +28,7 @@ from easgd.errors import CenterLostError, UnreachableError
 from easgd.machine import usable_cores
 from easgd.worker.first_gradient import compare_first_gradients
 from easgd.worker.in_flight import InFlight
+from easgd.worker.pacing import set_period
 from easgd.worker.recorder import Recorder
 from easgd.worker.state import WorkerState
 
@@ -112,6 +113,7 @@ class Exchange:
             if self.schedule == "round-robin":
                 self.client.pass_turn()
         self.recorder.communication += time.perf_counter() - start
+        set_period(self, due)
         last = due[-1] if due else InFlight(0, 0, 0)
         self.recorder.step(clock, last.staleness, last.distance, sent)
 
@@ -157,7 +159,7 @@ class Exchange:
         scale = self._scale()
         assert self.client.move is not None
         taken = self.client.move(parts, scale, flight.fragment)
-        self._account(flight)
+        self._account(flight, start)
         self._answered(flight, scale, own=taken)
         self.in_flight.append(flight)
         if not taken:
@@ -192,7 +194,7 @@ class Exchange:
 
     def _carry(self, flight: InFlight, message: Tensor | None, scale: float) -> None:
         """The exchange itself, on whichever thread."""
-        client, f = self.client, flight.fragment
+        client, f, start = self.client, flight.fragment, time.perf_counter()
         part = self.state.parts[f]
         part.wait()  # for a message that is on its way from a device
         try:
@@ -204,7 +206,7 @@ class Exchange:
             self._missed(error)
             return
         finally:
-            self._account(flight)
+            self._account(flight, start)
         self._misses = 0
         flight.refused = flight.answer is None
         self._answered(flight, scale, own=flight.answer is not None and message is not None)
@@ -267,10 +269,11 @@ class Exchange:
         flight.staleness = max(0, client.updates(f) - self._seen[f] - own)
         self._seen[f] = client.updates(f)
 
-    def _account(self, flight: InFlight) -> None:
+    def _account(self, flight: InFlight, start: float) -> None:
         """Note what an exchange took, also one that was not answered."""
         flight.bytes = self._network_bytes() or flight.bytes
         flight.waited, self.client.wait_seconds = self.client.wait_seconds, 0.0
+        flight.seconds = max(0.0, time.perf_counter() - start - flight.waited)
 
     def _refused(self) -> None:
         """The center refused what was not finite or too far away: the policy decides what becomes of this worker."""

@@ -21,6 +21,7 @@ class InFlight:
         answer: what the center answered; None where x was moved in place, or nothing is to be done.
         refused: whether the center refused the message.
         waited: seconds that others were in the way.
+        seconds: what it took beside these.
         staleness: and `distance`, `bytes`: what is recorded of it, in the step that uses its answer.
     """
 
@@ -31,6 +32,7 @@ class InFlight:
     answer: Tensor | None = None
     refused: bool = False
     waited: float = 0.0
+    seconds: float = 0.0
     staleness: int | None = None
     distance: float | None = None
     bytes: int = 0
@@ -47,4 +49,4 @@ class InFlight:
         return InFlight(**{name: state[name] for name in SAVED}, answer=answer)
 
 
-SAVED = ("fragment", "asked", "due", "staleness", "distance", "bytes")
+SAVED = ("fragment", "asked", "due", "seconds", "staleness", "distance", "bytes")

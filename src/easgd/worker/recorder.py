@@ -45,6 +45,10 @@ class Recorder:
         """Seconds of training so far."""
         return time.perf_counter() - self.start
 
+    def worked(self) -> float:
+        """Seconds of the present step that were not lost to exchanges: its gradient and its data."""
+        return max(0.0, time.perf_counter() - self.step_began - self.communication - self.waiting)
+
     def step(self, clock: int, staleness: int | None, distance: float | None, sent: int) -> None:
         now = time.perf_counter()
         lost = self.data + self.communication + self.waiting

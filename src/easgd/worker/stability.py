@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from easgd import theory
 from easgd.errors import SettingError
 from easgd.methods import Method
+
+FIRST_PERIOD = 10  # of a run whose period sets itself: the paper's, until something is measured
 
 
 def warnings(method: Method, lr: float, workers: int, schedule: str, curvature: float | None = None) -> list[str]:
@@ -13,13 +18,27 @@ def warnings(method: Method, lr: float, workers: int, schedule: str, curvature: 
         method.name,
         lr=lr,
         workers=workers,
-        period=method.period,
+        period=max(FIRST_PERIOD, method.delay + 1) if method.period == "auto" else method.period,
         moving_rate=method.scale(lr, workers, workers) if method.answers_with == "difference" else None,
         momentum=getattr(method, "momentum", 0.0),
         rho=getattr(method, "rho", None) if method.name == "ADMM" else None,
         curvature=curvature,
         schedule=schedule,
+        delay=max(1, method.delay),
     )
+
+
+def stable_period(
+    method: Method, lr: float, workers: int, schedule: str, curvature: float | None
+) -> Callable[[int], bool] | None:
+    """Return what says whether the method is stable at a period; None where no curvature is declared."""
+    if curvature is None:
+        return None
+
+    def stable(period: int) -> bool:
+        return not warnings(replace(method, period=period), lr, workers, schedule, curvature)
+
+    return stable
 
 
 def refuse_unstable(method: Method, lr: float, workers: int, schedule: str, curvature: float) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from easgd.center.layout import fragment_bounds
 from easgd.flat import Replica
 from easgd.methods import Method, Slots
+from easgd.worker.period import PeriodController
 
 
 class WorkerState:
@@ -32,6 +33,7 @@ class WorkerState:
         self.clock = 0
         self.incarnation = 0
         self.exchanges = 0
+        self.controller = PeriodController(method) if method.automatic else None
         self.parts = [replica.part(a, b) for a, b in fragment_bounds(replica.size, method.fragments)]
         self.slots: list[Slots] = []
         self.start()
@@ -43,7 +45,10 @@ class WorkerState:
     @property
     def due(self) -> bool:
         """Whether this step begins with an exchange; alone, none does."""
-        return not (self.alone or self.method.sequential) and self.method.due(self.clock)
+        if self.alone or self.method.sequential:
+            return False
+        set_itself = self.controller is not None and self.controller.due(self.clock)
+        return set_itself or self.method.due(self.clock)
 
     @property
     def fragment(self) -> int:
@@ -79,7 +84,10 @@ class WorkerState:
 
     def finish(self) -> Tensor | None:
         """Tick, after the optimizer's step; return what the center of a sequential method takes."""
-        self.exchanges += self.due
+        if self.due:
+            self.exchanges += 1
+            if self.controller is not None:
+                self.controller.asked(self.clock)
         self.clock += 1
         # Alone and without an average, nobody reads the center between two steps: `Worker.center` asks for x then.
         read = self.method.sequential and not (self.alone and not self.method.keeps_average)
@@ -89,6 +97,8 @@ class WorkerState:
         """Start, or start again, from the center's value: a new incarnation with its own clock."""
         self.incarnation += 1
         self.clock = self.exchanges = 0
+        if self.controller is not None:
+            self.controller.join()
         self.replica.reset_(x)
         self.start()
 
@@ -100,6 +110,7 @@ class WorkerState:
             "incarnation": self.incarnation,
             "slots": self.slots,
             "replica": self.replica.state_dict(),
+            "controller": None if self.controller is None else self.controller.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -107,3 +118,5 @@ class WorkerState:
         self.clock, self.exchanges, self.incarnation = state["clock"], state["exchanges"], state["incarnation"]
         self.slots = [{name: vector.clone() for name, vector in slots.items()} for slots in state["slots"]]
         self.replica.load_state_dict(state["replica"])
+        if self.controller is not None:
+            self.controller.load_state_dict(state["controller"])

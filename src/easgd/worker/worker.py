@@ -78,6 +78,10 @@ class Worker:
         if not context.alone:
             self._enter()
             open_workers.enter(self)
+        if self.state.controller is not None:
+            self.state.controller.stable = stability.stable_period(
+                method, self.replica.lr, context.workers, self.schedule, curvature
+            )
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
@@ -258,6 +262,7 @@ class Worker:
             **self.exchange.state_dict(),
             "slots": [{name: vector.clone() for name, vector in slots.items()} for slots in self.state.slots],
             "rates": list(self.replica.rates),
+            "controller": None if self.state.controller is None else self.state.controller.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -274,6 +279,8 @@ class Worker:
         self._begun = state["begun"]
         self.state.slots = [{name: vector.clone() for name, vector in slots.items()} for slots in state["slots"]]
         self.replica.rates = list(state["rates"])
+        if self.state.controller is not None and state.get("controller") is not None:
+            self.state.controller.load_state_dict(state["controller"])
 
     def _keep_weights(self) -> str:
         if self.context.out is None:

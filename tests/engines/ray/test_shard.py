@@ -29,9 +29,9 @@ N = 3000
 ELASTIC = easgd.EASGD(period=1, moving_rate=0.5)
 
 
-def ask(shard, rank, sequence, vector=None, kind=Kind.EXCHANGE, incarnation=0, scale=0.5):
+def ask(shard, rank, sequence, vector=None, kind=Kind.EXCHANGE, incarnation=0, scale=0.5, pace=0.0):
     message = None if vector is None else shard.codec.encode(vector).clone()
-    reply, answer = shard.exchange(Request("center", rank, incarnation, sequence, kind, scale), message)
+    reply, answer = shard.exchange(Request("center", rank, incarnation, sequence, kind, scale, 0, pace), message)
     return Status(reply.status), reply, answer
 
 
@@ -130,6 +130,29 @@ def test_some_shards_refuse_a_change_and_it_is_not_sent_again(monkeypatch):
     assert [event for event, _ in one.events] == ["refused"]
     assert one.exchange(torch.full((2 * N,), 1e9), 1.0) is None
     assert str(one.refusal).startswith("distance 5.477e+10, bound ")
+
+
+def test_the_slowest_pace_is_told_until_its_worker_is_gone():
+    shard = make()
+    told = [ask(shard, rank, n, torch.ones(N), pace=pace)[1].slowest for rank, n, pace in ((0, 0, 2.0), (1, 0, 7.0))]
+    assert told == [2.0, 7.0]
+    enroll(shard, [0], {1: 0})
+    assert ask(shard, 0, 1, torch.ones(N), pace=3.0)[1].slowest == 3.0
+
+
+def test_a_round_agrees_on_the_largest_pace():
+    shard, told = make(), {}
+
+    def meet(rank, pace):
+        told[rank] = ask(shard, rank, 0, torch.ones(N), Kind.TOGETHER, pace=pace)[1].slowest
+
+    other = threading.Thread(target=meet, args=(1, 46.0))
+    other.start()
+    meet(0, 59.0)
+    other.join(60)
+    assert told == {0: 59.0, 1: 59.0}
+    # asked again, the answer is that of the round, whatever others have brought since
+    assert ask(shard, 1, 0, torch.ones(N), Kind.TOGETHER, pace=99.0)[1].slowest == 59.0
 
 
 def test_an_older_incarnation_is_refused():
@@ -403,7 +426,7 @@ def test_a_held_shard_lets_no_new_exchange_in(monkeypatch):
     assert ask(shard, 0, 1, torch.ones(N))[0] == Status.DONE
 
 
-@pytest.mark.parametrize("frame", [b"\x80\x04garbage" * 20, REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0, 1 << 60)])
+@pytest.mark.parametrize("frame", [b"\x80\x04garbage" * 20, REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0.0, 0, 1 << 60)])
 def test_what_is_no_message_ends_the_connection_and_nothing_else(served, frame):
     shard, address = served
     link = SocketLink(address, b"s" * 32)

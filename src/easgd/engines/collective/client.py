@@ -58,6 +58,7 @@ class CollectiveClient:
         self.wait_seconds, self.bytes_sent = 0.0, 0
         self.update_sqnorm: float | None = None
         self.refusal = Refusal()
+        self.pace = self.slowest = 0.0
         self._open(request)
 
     def _open(self, request: JoinRequest) -> None:
@@ -143,7 +144,15 @@ class CollectiveClient:
             if count:  # else every message was a pull or was refused
                 part.absorb_round([total])
         self.refusal, self.update_sqnorm = part.refusal, None
+        if self.method.automatic:
+            self._agree_on_pace()
         return None if message is not None and d is None else part.round_answer(d)
+
+    def _agree_on_pace(self) -> None:
+        """Take the longest period that any rank brought."""
+        longest = torch.tensor([self.pace], device=self._device)
+        dist.all_reduce(longest, dist.ReduceOp.MAX, group=self._group)
+        self.slowest = float(longest.item())
 
     def _sum(self, d: Tensor | None, size: int) -> tuple[Tensor, int]:
         """Sum all ranks' changes of this size; the last element counts who brought one."""

@@ -23,7 +23,19 @@ from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.guard import Guard, Refusal
 from easgd.center.layout import assembled
 from easgd.center.state import CenterState, norm
-from easgd.engines.local.control import CENTERS, CONTROL, LIVES, LIVING, LOCKS, RANKS, STRIPES, TABLES, Control, ended
+from easgd.engines.local.control import (
+    CENTERS,
+    CONTROL,
+    LIVES,
+    LIVING,
+    LOCKS,
+    PACES,
+    RANKS,
+    STRIPES,
+    TABLES,
+    Control,
+    ended,
+)  # fmt: skip
 from easgd.engines.local.reader import folder_of, read  # noqa: F401 (the table of transports finds `read` here)
 from easgd.engines.local.rounds import POLL, Rounds
 from easgd.engines.local.segment import Segment
@@ -79,6 +91,20 @@ class SharedMemoryClient:
         # Each stripe's clock when this worker saw it last, for a method that weighs messages by their staleness.
         self._seen = [0] * len(self.states)
         self._weight = None if type(method).weight is Method.weight else method.weight
+
+    @property
+    def pace(self) -> float:
+        """What this worker brings to a run whose period sets itself."""
+        return self.words[PACES + self.rank] / 1e9
+
+    @pace.setter
+    def pace(self, value: float) -> None:
+        self.words[PACES + self.rank] = round(1e9 * value)
+
+    @property
+    def slowest(self) -> float:
+        """The largest pace: of the last round, or of all workers now."""
+        return (self.rounds.agreed or max(self.words[PACES + rank] for rank in self.control.joined())) / 1e9
 
     # membership ------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,11 @@ CENTERS = "centers"  # folder of the further centers of a script that trains sev
 RANKS, STRIPES_MOST = 1024, 1024
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
-# words: counters, then one word per rank five times over, then the clock of each stripe (`CenterState`), then how many
+# words: counters, then one word per rank six times over, then the clock of each stripe (`CenterState`), then how many
 # workers have added to each fragment in the present round, then the last distances of each rank (`Guard`)
 CLOSING, LIVING, TURN, RING, ROUND, _, ABSORBED, ORIGIN = range(8)
-STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, STRIPE_CLOCKS = (64 + k * RANKS for k in range(6))
+AGREED = 8  # two words, for even and odd rounds: the largest pace that was brought to one
+STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, PACES, STRIPE_CLOCKS = (64 + k * RANKS for k in range(7))
 CLOCK_WORDS = 2
 APPLIED = STRIPE_CLOCKS + CLOCK_WORDS * STRIPES_MOST
 DISTANCES = APPLIED + STRIPES_MOST
@@ -72,7 +73,7 @@ class Control:
         with self.changing():
             self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
             # What a former incarnation left of a synchronous round does not count for this one.
-            self.words[ARRIVED + rank] = self.words[ADDED + rank] = 0
+            self.words[ARRIVED + rank] = self.words[ADDED + rank] = self.words[PACES + rank] = 0
             self.words[RING] = max(self.words[RING], rank + 1)
             self._forget_distances(rank)
             self._count()

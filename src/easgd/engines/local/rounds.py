@@ -13,11 +13,13 @@ from easgd.center.state import CenterState
 from easgd.engines.local.control import (
     ABSORBED,
     ADDED,
+    AGREED,
     APPLIED,
     ARRIVED,
     INCARNATIONS,
     JOINED,
     LIVES,
+    PACES,
     RING,
     ROUND,
     STATES,
@@ -40,7 +42,7 @@ class Rounds:
     ) -> None:  # fmt: skip
         self.segment, self.states, self.locks, self.snapshot_lock = segment, states, locks, snapshot_lock
         self.control, self.words, self.rank = segment.control, segment.control.words, rank
-        self._next_look = 0.0
+        self._next_look, self.agreed = 0.0, 0
 
     # one after the other ---------------------------------------------------------------------------------------
 
@@ -92,8 +94,12 @@ class Rounds:
         spent = self._add(d, mine, deadline, fragment)
         with self.control.changing():
             self.words[ARRIVED + self.rank] = mine + 1
+            agreed = AGREED + mine % 2
+            self.words[agreed] = max(self.words[agreed], self.words[PACES + self.rank])
             self.words[APPLIED + fragment] += d is not None
         self._meet(mine, deadline)
+        # Nobody can be in the round after the next before this worker is in the next: the word is still this round's.
+        self.agreed = self.words[agreed]
         return time.perf_counter() - start - spent
 
     def _place(self, s: int, fragment: int) -> slice:
@@ -132,6 +138,7 @@ class Rounds:
             with self.control.changing():
                 if words[ROUND] == mine and self.control.all_arrived():
                     self._absorb_sum()
+                    words[AGREED + (mine + 1) % 2] = 0
                     words[ROUND] += 1
             return words[ROUND] != mine
 

@@ -70,6 +70,20 @@ class RayCenterClient:
         return self.transport.living
 
     @property
+    def pace(self) -> float:
+        """What this worker brings to a run whose period sets itself."""
+        return self.transport.pace
+
+    @pace.setter
+    def pace(self, value: float) -> None:
+        self.transport.pace = value
+
+    @property
+    def slowest(self) -> float:
+        """The largest pace at the last answer: of the last round, or of all workers."""
+        return self.transport.slowest
+
+    @property
     def version(self) -> int:
         """The updates of all fragments together, as of their last answers."""
         return sum(self.transport.updates.values())
@@ -173,12 +187,10 @@ class RayCenterClient:
         """One synchronous round: the shards answer when all who live have sent."""
         sound = message is None or self._accepts(message, scale)
         kind = Kind.TOGETHER if message is not None and sound else Kind.MEET
-        start = time.perf_counter()
         try:
             answer = self._send(kind, message, scale, deadline, fragment)
         except UnreachableError as error:
             raise TimeoutError(f"{error}: the round is not complete; give attach a longer deadline") from error
-        self.wait_seconds += time.perf_counter() - start
         return answer if sound else None
 
     def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float, fragment: int) -> Tensor | None:

@@ -23,6 +23,8 @@ class LedgerEntry:
     status: Status = Status.DONE
     answer: Tensor | None = None
     update_sqnorm: float = 0.0
+    slowest: float = 0.0
+    """Of the round that was answered last; 0 outside rounds."""
     delta: DeltaCodec | None = None
     seen: int = 0
     """The fragment's clock when this worker saw it last."""
@@ -42,6 +44,7 @@ class Ledger:
     Attributes:
         entries: by worker and fragment.
         incarnations: the last one of each worker that was heard of.
+        paces: what each worker brings where the period sets itself.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Ledger:
     ) -> None:
         self.entries = {key: LedgerEntry(*at, seen=versions[key[1]]) for key, at in (reached or {}).items()}
         self.incarnations = {rank: entry.incarnation for (rank, _), entry in self.entries.items()}
+        self.paces: dict[int, float] = {}
 
     def entry(self, rank: int, incarnation: int, fragment: int, seen: int) -> LedgerEntry | None:
         """Return the entry of a worker, a new one if need be; None if a later incarnation was heard of."""
@@ -61,6 +65,7 @@ class Ledger:
 
     def leave(self, rank: int) -> None:
         """Give up the answers to a worker that is gone. How far it came stays: a late message must not count anew."""
+        self.paces.pop(rank, None)
         for key, entry in self.entries.items():
             if key[0] == rank:
                 entry.answer, entry.delta, entry.left = None, None, True

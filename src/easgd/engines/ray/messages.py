@@ -50,7 +50,7 @@ class Status(IntEnum):
 
 
 class Request(NamedTuple):
-    """The head of a message to a shard."""
+    """The head of a message to a shard. `pace` is what the worker brings where the period sets itself."""
 
     center: str
     rank: int
@@ -59,12 +59,15 @@ class Request(NamedTuple):
     kind: int
     scale: float
     fragment: int = 0
+    pace: float = 0.0
 
 
 class Reply(NamedTuple):
-    """The head of a shard's answer. `waited` is the time that others' exchanges took on the shard meanwhile.
+    """The head of a shard's answer.
 
-    Of a refused message, `update_sqnorm` is the square of its distance, and `bound` what it may have been at most.
+    `waited` is the time that others' exchanges took on the shard meanwhile, `slowest` the largest pace of all workers,
+    after a round of those that met in it. Of a refused message, `update_sqnorm` is the square of its distance, and
+    `bound` what it may have been at most.
     """
 
     status: int
@@ -74,6 +77,7 @@ class Reply(NamedTuple):
     update_sqnorm: float = 0.0
     waited: float = 0.0
     bound: float = 0.0
+    slowest: float = 0.0
 
 
 class ShardLink(Protocol):

@@ -95,6 +95,7 @@ class Shard:
             entry = self._entry(request)
             if entry is None:
                 return self._reply(Status.ZOMBIE, waited, request.fragment), None
+            self.ledger.paces[request.rank] = request.pace
             if request.sequence <= entry.sequence:
                 return self._again(entry, request, waited)
             if not self._enter(request):
@@ -180,13 +181,15 @@ class Shard:
 
     def _stored(self, entry: LedgerEntry, waited: float, fragment: int) -> Answer:
         bound = entry.bound if entry.status == Status.REFUSED else 0.0
-        return self._reply(entry.status, waited, fragment, entry.update_sqnorm, bound), entry.answer
+        slowest = entry.slowest or max(self.ledger.paces.values())
+        return self._reply(entry.status, waited, fragment, entry.update_sqnorm, bound, slowest), entry.answer
 
     def _reply(
-        self, status: Status, waited: float, fragment: int, update_sqnorm: float = 0.0, bound: float = 0.0
-    ) -> Reply:
-        version = self.center.parts[fragment].version
-        return Reply(status, version, self.epoch, max(1, len(self.members)), update_sqnorm, waited, bound)
+        self, status: Status, waited: float, fragment: int, update_sqnorm: float = 0.0, bound: float = 0.0,
+        slowest: float = 0.0,
+    ) -> Reply:  # fmt: skip
+        version, living = self.center.parts[fragment].version, max(1, len(self.members))
+        return Reply(status, version, self.epoch, living, update_sqnorm, waited, bound, slowest)
 
     # synchronous rounds ----------------------------------------------------------------------------------------
 
@@ -220,8 +223,10 @@ class Shard:
         for f in sorted({f for f, _, _ in arrived.values()}):
             if differences := [d for fragment, _, d in arrived.values() if fragment == f and d is not None]:
                 self.center.parts[f].absorb_round(differences)  # in the order of the ranks
+        slowest = max(self.ledger.paces.get(rank, 0.0) for rank in arrived)
         for rank, (f, sequence, own) in arrived.items():
             entry = self.ledger.entries[rank, f]
+            entry.slowest = slowest
             entry.sequence, entry.answer = sequence, None
             if entry.status == Status.REFUSED:
                 continue

@@ -4,8 +4,8 @@ Nothing but fixed binary frames crosses it; nothing is unpickled. Both ends prov
 know the run's secret, which only Ray's own channel carries: each answers the other's random challenge with an HMAC.
 What is sent is not encrypted: where Ray is told to encrypt, this way is not taken.
 
-    request   magic, rank, incarnation, sequence, kind, scale, fragment, bytes of the center's name and of the message
-    reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, bytes of the answer
+    request   magic, rank, incarnation, sequence, kind, scale, fragment, pace, bytes of the center's name, of message
+    reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, slowest, bytes of the answer
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from torch import Tensor
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
 
 MAGIC = b"EAS2"
-REQUEST = struct.Struct("<4sIIqBdIBQ")
-REPLY = struct.Struct("<4sBqqIdddQ")
+REQUEST = struct.Struct("<4sIIqBdIdBQ")
+REPLY = struct.Struct("<4sBqqIddddQ")
 CHALLENGE, PROOF = 32, 32
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 128
@@ -129,7 +129,7 @@ class SocketLink:
         size = 0 if payload is None else payload.numel()
         head = REQUEST.pack(
             MAGIC, request.rank, request.incarnation, request.sequence, request.kind, request.scale, request.fragment,
-            len(name), size,
+            request.pace, len(name), size,
         )  # fmt: skip
         try:
             self.socket.sendall(head + name)
@@ -216,7 +216,7 @@ class SocketServer:
         buffer = torch.empty(0, dtype=torch.uint8)
         while True:
             head: tuple[Any, ...] = REQUEST.unpack(_read_bytes(sock, REQUEST.size))
-            magic, rank, incarnation, sequence, kind, scale, fragment, length, size = head
+            magic, rank, incarnation, sequence, kind, scale, fragment, pace, length, size = head
             if magic != MAGIC:
                 return
             center = _read_bytes(sock, length).decode()
@@ -232,7 +232,8 @@ class SocketServer:
             message = buffer[:size] if size else None
             if message is not None:
                 _read(sock, message.numpy().data)
-            reply, answer = self.serve(Request(center, rank, incarnation, sequence, kind, scale, fragment), message)
+            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace)
+            reply, answer = self.serve(request, message)
             sock.sendall(REPLY.pack(MAGIC, *reply, 0 if answer is None else answer.numel()))
             if answer is not None:
                 sock.sendall(answer.numpy().data)

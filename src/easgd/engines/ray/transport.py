@@ -53,6 +53,7 @@ class Transport:
         self.links: list[ShardLink | None] = [None] * len(bounds)
         self.events: list[tuple[str, str]] = [] if events is None else events
         self.living, self.bytes_sent, self.waited = 1, 0, 0.0
+        self.pace = self.slowest = 0.0
         self.updates: dict[int, int] = {}
         """Of each fragment, how often it had been updated at its last answer."""
         self._epochs = [-1] * len(bounds)
@@ -85,6 +86,7 @@ class Transport:
                 if reply.status == Status.ZOMBIE:
                     raise CenterLostError(f"worker {self.rank}: a later incarnation has taken its place in the run")
                 if reply.status in (Status.BLANK, Status.WAIT):
+                    self.waited += reply.waited / len(sent)  # all shards wait for the same workers
                     failure = f"shard {k}: {Status(reply.status).name.lower()}"
                 else:
                     replies[k] = (reply, size)
@@ -98,7 +100,7 @@ class Transport:
     def _sent(self, k: int, pending: PendingRequest) -> bool:
         request = Request(
             self.center, self.rank, self.incarnation, pending.sequence, pending.kind_for(k), pending.scale,
-            pending.fragment,
+            pending.fragment, self.pace,
         )  # fmt: skip
         try:
             link = self.links[k]
@@ -119,6 +121,7 @@ class Transport:
         first = next(iter(replies.values()))
         self.living, self.updates[fragment] = first.living, first.version
         self.waited += max(reply.waited for reply in replies.values())
+        self.slowest = max(reply.slowest for reply in replies.values())
         for k, reply in replies.items():
             if self._epochs[k] not in (-1, reply.epoch):
                 back = f"version {self._versions.get((k, fragment), 0)} → {reply.version}"

@@ -26,6 +26,7 @@ from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.exchange_cost import ExchangeCost
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
+from easgd.engines.simulate.periods import measure, prepare_periods
 from easgd.engines.simulate.schedules import SCHEDULES
 from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker, StepInProgress, load_state, state_of
 from easgd.errors import refuse, unknown
@@ -91,6 +92,7 @@ class Simulation:
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
         self.exchange_cost = ExchangeCost(self.cost, method, self.center, compression)
+        prepare_periods(self, curvature)
         self.schedule = SCHEDULES[schedule](self)
 
     def _worker(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> SimWorker:
@@ -205,7 +207,9 @@ class Simulation:
         worker.in_flight = [flight for flight in worker.in_flight if flight not in due]
         parts = self.center.parts
         refusals = [parts[f].refusal for f, push in pushes if not parts[f].accepts(push, 1.0, state.rank)]
-        if (own := state.finish()) is not None and not parts[0].push(own, 1.0):
+        own = state.finish()
+        measure(worker, due)
+        if own is not None and not parts[0].push(own, 1.0):
             refusals.append(Refusal())  # the center is the worker's own x: nothing travels
         loss = self.gradients.loss(state)
         if first_drop(worker.scheduler, loss) and self.method.averages_from_first_drop:

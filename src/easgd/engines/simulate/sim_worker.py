@@ -35,7 +35,7 @@ class ExchangeInFlight:
         due: the clock of the step after which its answer is used.
         began: when that step began.
         message: what was sent; None is a pull.
-        seconds: what it takes, where the schedule knows that at once.
+        seconds: what it takes, without the queue at the center.
         dropped: whether the worker has started anew from the center since: the answer is not for this x.
     """
 

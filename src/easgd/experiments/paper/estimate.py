@@ -72,7 +72,7 @@ def step_seconds(config: Config, parameters: int) -> float:
     step = cost.compute + cost.data_seconds(p)
     if config.method_class.sequential or cost.overlap:
         return step
-    return step + 2 * cost.transfer_seconds(4 * parameters, p) / (config.period or 1)
+    return step + 2 * cost.transfer_seconds(4 * parameters, p) / config.steps_between
 
 
 def gradients(config: Config, parameters: int) -> float:

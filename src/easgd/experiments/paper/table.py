@@ -59,7 +59,7 @@ def measured(run: Run) -> Row:
     per = STEPS["cifar"] / split.steps
     name = f"{config.data},\nthis machine"
     times = split.compute * per, split.data * per, split.communication * per
-    return "measured", name, config.period or 1, config.workers or 1, *times
+    return "measured", name, config.steps_between, config.workers or 1, *times
 
 
 def rows_of(scale: Scale, runs: Sequence[Run]) -> list[Row]:

@@ -43,7 +43,7 @@ def against_bytes(figure: PaperFigure) -> list[Path]:
 
 def _order(run: Run) -> tuple[str, int, int, bool]:
     config = run.config
-    return config.method, -(config.workers or 1), config.period or 1, config.compression != "none"
+    return config.method, -(config.workers or 1), config.steps_between, config.compression != "none"
 
 
 def _look(config: Config, place: int) -> Look:

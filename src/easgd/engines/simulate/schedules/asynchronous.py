@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from easgd.engines.simulate.faults import Fault
+from easgd.engines.simulate.periods import set_periods
 from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Asynchronous:
     def _begin(self, worker: SimWorker) -> None:
         sim = self.sim
         if (flight := sim.begin(worker, sim.time)) is not None:
-            up, _ = sim.exchange_cost.seconds(sim.alive, flight.fragment)
+            up, down = sim.exchange_cost.seconds(sim.alive, flight.fragment)
+            flight.seconds = up + sim.exchange_cost.service(flight.fragment) + down
             self._post(sim.time + up, ARRIVE, worker, flight.fragment)
             if sim.exchange_cost.blocking:
                 return
@@ -152,6 +154,7 @@ class Asynchronous:
         for fragment, push in pushes:
             up = sim.exchange_cost.push_seconds(sim.alive, fragment)
             self.in_flight[self._post(sim.time + up, PUSH_ARRIVE, worker, fragment)] = push
+        set_periods(sim, [worker])
         self._begin(worker)
 
     def _settled(self) -> Iterator[WorkerState]:

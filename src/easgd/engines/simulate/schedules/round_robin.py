@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from easgd.engines.simulate.periods import set_periods
 from easgd.engines.simulate.schedules.base import settle_faults
 from easgd.worker.state import WorkerState
 
@@ -39,6 +40,7 @@ class RoundRobin:
         sim.time = now + work + worker.step.communication
         for fragment, push in sim.step(worker, sim.time):
             sim.center.parts[fragment].push(push, sim.scale(worker, fragment))
+        set_periods(sim, [worker])
         return True
 
     def _next(self) -> SimWorker:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from easgd.engines.simulate.periods import set_periods
 from easgd.engines.simulate.schedules.base import settle_faults
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Synchronous:
             sim.gradients.ahead(later.state for later in workers[i + 1 :])
         for fragment, changes in pushes.items():
             sim.center.parts[fragment].absorb_round(changes)
+        set_periods(sim, workers)
         return True
 
     def _exchange(self, fragment: int, asking: list[tuple[SimWorker, ExchangeInFlight]]) -> None:
