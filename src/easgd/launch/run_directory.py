@@ -119,15 +119,27 @@ def live_runs() -> dict[str, Description]:
         return {run.name: describe(run) for run in sorted(folder.iterdir()) if not _is_free(run) and run not in _OWNED}
 
 
+def stale_runs() -> list[Path]:
+    """Return the folders that dead launchers left behind."""
+    if not base().is_dir():
+        return []
+    with _locked_base() as folder:
+        return _stale(folder)
+
+
 def clean_stale() -> list[str]:
     """Remove what dead launchers left behind; return the ids. A live run is never touched."""
     if not base().is_dir():
         return []
     with _locked_base() as folder:
-        stale = [run for run in folder.iterdir() if _is_free(run)]
+        stale = _stale(folder)
         for run in stale:
             shutil.rmtree(run, ignore_errors=True)
-    return sorted(run.name for run in stale)
+    return [run.name for run in stale]
+
+
+def _stale(folder: Path) -> list[Path]:
+    return sorted(run for run in folder.iterdir() if _is_free(run))
 
 
 def new_id(name: str) -> str:
