@@ -7,7 +7,7 @@ import pytest
 
 from easgd.bench.quick import loopback_bandwidth, memory_bandwidth
 from easgd.cli import findings, main
-from easgd.launch.run_directory import base
+from easgd.launch.run_directory import base, describe
 
 
 @pytest.fixture
@@ -69,6 +69,11 @@ def test_what_a_killed_launcher_left_is_named_and_stays(shared):
     assert (alive.value, stale.value) == ([], ["train-1-dead"])
     assert "next `easgd launch` removes" in stale.advice
     assert left.is_dir()
+
+
+def test_a_run_of_another_version_is_described_by_what_we_know(tmp_path):
+    (tmp_path / "owner").write_text(json.dumps({"pid": 7, "workers": 2, "out": "runs/a", "invented": True}))
+    assert describe(tmp_path).workers == 2
 
 
 def test_a_small_shared_memory_is_advised_on(shared, monkeypatch):

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from easgd.errors import SettingError, refuse
@@ -107,8 +107,10 @@ def _is_unlocked(owner: RecordLocks) -> bool:
 
 
 def describe(run: Path) -> Description:
-    """Read a live run's owner file."""
-    return Description(**json.loads((run / "owner").read_text()))
+    """Read a live run's owner file; what another version of easgd says beyond our fields is left out."""
+    known = {each.name for each in fields(Description)}
+    found = json.loads((run / "owner").read_text())
+    return Description(**{name: value for name, value in found.items() if name in known})
 
 
 def live_runs() -> dict[str, Description]:
