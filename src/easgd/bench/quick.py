@@ -18,7 +18,8 @@ MEGABYTE = 1_000_000
 def memory_bandwidth(megabytes: int = 64, seconds: float = 0.5) -> float:
     """Return the bytes per second that one core reads and writes while it copies a vector larger than the caches."""
     source, target = (np.ones(megabytes * MEGABYTE, np.uint8) for _ in range(2))
-    times, end = [], time.perf_counter() + seconds
+    times: list[float] = []
+    end = time.perf_counter() + seconds
     while len(times) < 3 or time.perf_counter() < end:
         start = time.perf_counter()
         np.copyto(target, source)
