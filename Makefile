@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow test-integrations paper paper-smoke lint types clean
+.PHONY: setup demo test test-slow test-integrations paper paper-smoke release-check lint types clean
 
 setup: .venv/.ready
 
@@ -34,7 +34,7 @@ test-integrations: .venv-integrations/.ready
 .venv-integrations/.ready: pyproject.toml constraints.txt
 	test -x .venv-integrations/bin/python || $(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[lightning,transformers,accelerate,wandb,mlflow,tensorboard,ray]' torchft schedulefree pytest \
+	  -e '.[data,report,lightning,transformers,accelerate,wandb,mlflow,tensorboard,ray]' torchft schedulefree pytest \
 	  pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
@@ -45,6 +45,10 @@ paper-smoke: setup
 # CIFAR-10 with the paper's network, in hours (`easgd paper list`); interrupted, the same command goes on.
 paper: setup
 	$(BIN)/python -m easgd paper all --scale laptop
+
+# Wheel and sdist, installed into clean environments outside this folder and tried. PYTHON chooses the interpreter.
+release-check:
+	$(PYTHON) tools/release_check.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -7,6 +7,9 @@ from typing import Any
 
 from easgd.errors import SettingError
 
+# Modules whose package has another name.
+_PACKAGES = {"PIL": "Pillow", "sklearn": "scikit-learn"}
+
 
 def require(module: str, extra: str, purpose: str) -> Any:
     """Import a module of an optional package, or say in one line what to install.
@@ -19,7 +22,14 @@ def require(module: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        name = module.partition(".")[0]
+        package = _PACKAGES.get(name, name)
         raise SettingError(
             f"{purpose} needs {package}, which is not installed; pip install 'easgd[{extra}]'"
         ) from error
+
+
+def require_report(purpose: str) -> None:
+    """Refuse work that ends in a report or a figure before it begins, where the packages for that are missing."""
+    for module in ("matplotlib", "plotly"):
+        require(module, "report", purpose)

@@ -24,7 +24,7 @@ COMMANDS = {
     "theory": ("easgd.cli.theory", "stability, variance and advice before a training run; figures of the analysis"),
     "data": ("easgd.cli.data", "make, verify and show data sets"),
     "bench": ("easgd.cli.bench", "measure this machine: ratios to a physical limit or to the plain alternative"),
-    "doctor": ("easgd.cli.doctor", "what easgd found on this machine"),
+    "doctor": ("easgd.cli.doctor", "what this machine can do, what to install; a block for bug reports"),
 }
 
 

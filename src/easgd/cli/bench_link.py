@@ -10,6 +10,7 @@ from easgd.bench import Row
 from easgd.bench.link.network import SPEEDS, missing
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
+from easgd.extras import require_report
 from easgd.launch.output import say
 from easgd.settings import Count, NonNegative, Positive, Seed, option
 
@@ -85,6 +86,7 @@ def _race(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, .
     from easgd.bench.link import race, summary
     from easgd.bench.link.jobs import JOBS
 
+    require_report("the figure of a race")
     for name in options.jobs:
         if name not in JOBS:
             raise unknown("job", name, JOBS)

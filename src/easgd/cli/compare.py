@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easgd.cli.parsing import Command
+from easgd.extras import require_report
 from easgd.settings import Count, option
 from easgd.training.config import Config
 
@@ -75,6 +76,9 @@ def main(argv: list[str]) -> int:
     out = options.out or Path("runs", options.file.stem if options.file else "compare")
     if options.dry_run:
         return show_plan(grid, out)
+
+    if not options.no_report:
+        require_report("the report of a comparison (or --no-report)")
 
     from easgd.training.compare import carry_out
     from easgd.training.compare_view import choose

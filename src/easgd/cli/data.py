@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from easgd.cli.parsing import Command, CommandGroup
 from easgd.errors import SettingError, refuse
+from easgd.extras import require
 from easgd.settings import option
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def _verify(options: VerifyOptions) -> int:
 
 
 def _show(options: ShowOptions) -> int:
+    require("PIL", "data", "a contact sheet")
     from easgd.data.sheet import contact_sheet
 
     file = _open(options.name, options.split)

@@ -1,59 +1,86 @@
-"""`easgd doctor`: what was found on this machine, one line each."""
+"""`easgd doctor`: what this machine can do, and what to install; `--bug` for a bug report."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from easgd.cli.parsing import Command
+from easgd.errors import SettingError
+from easgd.settings import option
+
+if TYPE_CHECKING:
+    from easgd.cli.findings import Finding
+
+SECTIONS = {
+    "machine": "Machine",
+    "measured": "Measured",
+    "software": "Software",
+    "extras": "Optional packages",
+    "data_sets": "Data sets",
+    "runs": "Runs on this machine",
+}
+QUESTIONS = ("What did you run? (the command, or the script)", "What happened?", "What did you expect?")
 
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """`easgd doctor` has none."""
+    """The options of `easgd doctor`."""
+
+    bug: bool = option("print a block to paste into a bug report", False)
+    json: bool = option("print everything as one JSON object for programs", False)
 
 
 COMMAND = Command(
-    "doctor", DoctorOptions, "Print the versions and the hardware that easgd would use.", ["doctor"], bare=True
-)
-PACKAGES = (
-    "torch",
-    "numpy",
-    "numba",
-    "safetensors",
-    "msgspec",
-    "matplotlib",
-    "plotly",
-    "scikit-learn",
-    "ray",
-    "tensorboard",
-)
+    "doctor", DoctorOptions, "Print what this machine offers to easgd, and what to install.",
+    ["doctor", "doctor --bug"], "It measures memory and a loopback connection for about a second, and changes nothing.",
+    bare=True,
+)  # fmt: skip
+
+Report = Mapping[str, Sequence["Finding"]]
 
 
-def version_of(package: str) -> str:
-    """Return an installed package's version, or what to do about its absence."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return f"not installed (pip install 'easgd[{package}]')"
+def examine() -> dict[str, list[Finding]]:
+    """Look at everything, section by section."""
+    from easgd.cli import findings
+
+    return {name: getattr(findings, name)() for name in SECTIONS}
+
+
+def advice(report: Report) -> list[str]:
+    """Return what to do, one line each."""
+    return [finding.advice for section in report.values() for finding in section if finding.advice]
+
+
+def as_json(report: Report) -> str:
+    """Return the values by section and name, and the advice."""
+    values = {name: {finding.name: finding.value for finding in section} for name, section in report.items()}
+    return json.dumps({**values, "advice": advice(report)}, indent=2)
+
+
+def as_text(report: Report) -> str:
+    """Return a screen for people."""
+    lines = []
+    for name, section in report.items():
+        lines.append(SECTIONS[name])
+        lines += [f"  {finding.name.replace('_', ' '):<20}{finding.text}" for finding in section]
+    todo = advice(report) or ["nothing: all is there"]
+    return "\n".join([*lines, "What to do", *(f"  {line}" for line in todo)])
+
+
+def as_bug(report: Report) -> str:
+    """Return a Markdown block with room for the user's words."""
+    questions = "\n\n".join(f"**{question}**\n\n…" for question in QUESTIONS)
+    return f"{questions}\n\n**`easgd doctor`**\n\n```text\n{as_text(report)}\n```"
 
 
 def main(argv: list[str]) -> int:
     """Print the report."""
-    COMMAND.parse(argv)
-    import torch
-
-    from easgd.machine import usable_cores
-
-    device = torch.accelerator.current_accelerator(check_available=True)
-    accelerator = "none" if device is None else f"{torch.accelerator.device_count()} of type {device.type}"
-    rows = [
-        ("python", platform.python_version()),
-        ("system", f"{platform.system()} {platform.machine()}, {usable_cores()} cores"),
-        ("accelerator", accelerator),
-        *((package, version_of(package)) for package in PACKAGES),
-    ]
-    for name, value in rows:
-        print(f"{name:<14}{value}")
+    options = COMMAND.parse(argv)
+    if options.bug and options.json:
+        raise SettingError("--bug and --json: a report is for people or for programs; give one of them")
+    show = as_json if options.json else as_bug if options.bug else as_text
+    print(show(examine()))
     return 0

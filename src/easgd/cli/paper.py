@@ -11,6 +11,7 @@ from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
+from easgd.extras import require_report
 from easgd.settings import Count, option
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     if not names:
         raise SettingError("no recipe given: `easgd paper fig2`; `easgd paper list` shows them all")
     chosen = list(RECIPES) if "all" in names else list(dict.fromkeys(names))
+    require_report("a figure of the paper")
     out = options.out or Path("runs", "paper", options.scale)
     return carry_out(chosen, options.scale, out, options.jobs, options.plain)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from easgd.cli.parsing import Command, CommandGroup
+from easgd.extras import require_report
 from easgd.settings import option
 
 
@@ -142,6 +143,7 @@ def main(argv: list[str]) -> int:
 
 def make_figure(command: str, settings: dict[str, Any]) -> None:
     """Write one figure and print where it went."""
+    require_report("a figure of the theory")
     module = importlib.import_module(f"easgd.experiments.theory.{command.replace('-', '_')}")
     for path in module.make(**settings):
         print(path)

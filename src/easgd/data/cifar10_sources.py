@@ -26,6 +26,7 @@ import numpy as np
 from easgd.data.plain_pickle import load_plain
 from easgd.data.write import is_alive
 from easgd.errors import SettingError, refuse
+from easgd.extras import require
 
 Records = Callable[[str], bytes]
 Progress = Callable[[int, int, str], None]
@@ -180,7 +181,7 @@ def _last_line(text: bytes) -> str:
 
 def from_png_archive(archive: Path) -> Records:
     """Read the package's PNGs, one row of 1024 RGB pixels per image, and its labels (the file name is misspelled)."""
-    from PIL import Image
+    Image = require("PIL.Image", "data", "CIFAR-10 as PNG files")
 
     labels: dict[str, list[int]] = {}
 

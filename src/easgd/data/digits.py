@@ -11,6 +11,7 @@ import numpy as np
 
 from easgd.data.store import path_of
 from easgd.data.write import Writer
+from easgd.extras import require
 
 # Every fifth image of a class is a test image.
 _TEST_EVERY = 5
@@ -18,9 +19,7 @@ _TEST_EVERY = 5
 
 def make_digits() -> list[Path]:
     """Write digits-train (1,433 images) and digits-test (364); return their paths."""
-    from sklearn.datasets import load_digits
-
-    data, labels = load_digits(return_X_y=True)
+    data, labels = require("sklearn.datasets", "data", "the data set digits").load_digits(return_X_y=True)
     # Pixels are 0..16. The pipeline divides by 255, so 16 must become 255.
     images = np.rint(data.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     position = np.zeros(len(labels), np.int64)

@@ -21,6 +21,7 @@ from easgd.data.format import Bytes
 from easgd.data.store import path_of
 from easgd.data.write import Writer
 from easgd.errors import refuse
+from easgd.extras import require
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
 SPLITS = {"train": "train", "val": "test", "validation": "test", "test": "test"}
@@ -60,6 +61,7 @@ def make_folder(
     RGB. A file that is not an image is skipped and listed in the result; with `bad="error"` it raises a `SettingError`,
     and nothing is written.
     """
+    require("PIL", "data", "a folder of images")
     root = Path(folder)
     if bad not in ("skip", "error"):
         raise refuse("bad", bad, "must be skip or error", "choose what happens to files that are not images")

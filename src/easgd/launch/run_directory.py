@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from easgd.errors import SettingError, refuse
@@ -109,8 +109,10 @@ def _is_unlocked(owner: RecordLocks) -> bool:
 
 
 def describe(run: Path) -> Description:
-    """Read a live run's owner file."""
-    return Description(**json.loads((run / "owner").read_text()))
+    """Read a live run's owner file; what another version of easgd says beyond our fields is left out."""
+    known = {each.name for each in fields(Description)}
+    found = json.loads((run / "owner").read_text())
+    return Description(**{name: value for name, value in found.items() if name in known})
 
 
 def live_runs() -> dict[str, Description]:
@@ -121,15 +123,27 @@ def live_runs() -> dict[str, Description]:
         return {run.name: describe(run) for run in sorted(folder.iterdir()) if not _is_free(run) and run not in _OWNED}
 
 
+def stale_runs() -> list[Path]:
+    """Return the folders that dead launchers left behind."""
+    if not base().is_dir():
+        return []
+    with _locked_base() as folder:
+        return _stale(folder)
+
+
 def clean_stale() -> list[str]:
     """Remove what dead launchers left behind; return the ids. A live run is never touched."""
     if not base().is_dir():
         return []
     with _locked_base() as folder:
-        stale = [run for run in folder.iterdir() if _is_free(run)]
+        stale = _stale(folder)
         for run in stale:
             shutil.rmtree(run, ignore_errors=True)
-    return sorted(run.name for run in stale)
+    return [run.name for run in stale]
+
+
+def _stale(folder: Path) -> list[Path]:
+    return sorted(run for run in folder.iterdir() if _is_free(run))
 
 
 def new_id(name: str) -> str:

@@ -11,6 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from easgd.extras import require_report
 from easgd.report.data import PANELS, Line, ReportData, headline
 from easgd.report.render_plotly import Plot, make_plots
 from easgd.report.table import Table
@@ -24,6 +25,7 @@ WORDS = {"method", "run", "event", "state", "detail", "notes", "platform", "sett
 
 
 def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") -> str:
+    require_report("a report")
     from plotly.offline import get_plotlyjs
 
     plots = make_plots(model, scale)

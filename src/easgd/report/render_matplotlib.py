@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from easgd.extras import require
 from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
 from easgd.report.scales import ticks
 
@@ -30,6 +31,7 @@ HATCH = "///"
 
 def write_figure(spec: FigureSpec, stem: Path) -> list[Path]:
     """Write a figure as PNG and PDF; return both paths."""
+    require("matplotlib", "report", "a figure")
     from matplotlib import rc_context
 
     with rc_context(STYLE):
