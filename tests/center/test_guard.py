@@ -51,9 +51,9 @@ def test_when_all_are_far_away_the_bound_follows():
 
 
 def test_before_anything_is_known_the_norm_of_the_center_bounds():
-    assert judge(Guard(), 0, 9.0) is None
-    assert judge(Guard(), 0, 11.0) == Refusal(11.0, 10.0)
-    assert judge(Guard(), 0, 11.0, norm=0.0) is None, "a center at 0 says nothing"
+    assert judge(Guard(), 0, 99.0) is None
+    assert judge(Guard(), 0, 101.0) == Refusal(101.0, 100.0)
+    assert judge(Guard(), 0, 101.0, norm=0.0) is None, "a center at 0 says nothing"
 
 
 def test_the_first_message_of_a_worker_and_a_step_of_nothing_do_not_count():

@@ -8,6 +8,7 @@ import torch
 
 import descendants
 import easgd
+from easgd.engines.simulate import Simulation
 from easgd.errors import SettingError
 
 A = np.array([[1.0, 0.3, 0.0], [0.3, 0.5, -0.2], [0.0, -0.2, 2.0]])
@@ -258,3 +259,51 @@ def test_the_schedule_of_a_run_is_the_methods_unless_told(method, settings, sche
     config = easgd.Config(method=method, settings=settings, schedule=schedule).resolved()
     assert config.make_method() == made
     assert config.schedule == (schedule or ("sync" if getattr(made, "sync", False) else "async"))
+
+
+def streamed(fragments, delay, mixing, steps, period=6, gradient=2.0, outer_lr=2.0):
+    """Two equal workers, inner rate 1, an outer SGD, as the rule has it: x after every step, one element a fragment."""
+    x, center, pulled, due, sent, rows = [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], {}, 0, []
+
+    def use(i, answer):
+        x[i], pulled[i] = (1 - mixing) * answer + mixing * x[i], answer
+
+    for step in range(steps):
+        if step and step % (period // fragments) == 0:
+            parts, sent = ([0, 1] if fragments == 1 else [sent % 2]), sent + 1
+            for i in parts:
+                center[i] += outer_lr * (x[i] - pulled[i])
+                due.setdefault(step + delay - 1, []).append((i, center[i]))
+        for answer in due.pop(step - 1, []) if delay == 0 else []:
+            use(*answer)
+        x = [value - gradient for value in x]
+        for answer in due.pop(step, []) if delay else []:
+            use(*answer)
+        rows.append(list(x))
+    return rows
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("delay", [0, 1, 2])
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_streaming_diloco_by_the_rule(fragments, delay, mixing):
+    """The settings of torchft's published trajectories: gradient 2, inner rate 1, outer rate 2, τ = 6, p = 2."""
+    method = easgd.DiLoCo(period=6, outer="sgd", outer_lr=2.0, fragments=fragments, delay=delay, mixing=mixing)
+    run = Simulation(
+        lambda x, worker, step: torch.full_like(x, 2.0), torch.ones(2, dtype=torch.float64), method, lr=1.0, workers=2,
+        schedule="sync", optimizer=lambda params: torch.optim.SGD(params, lr=1.0), guard=0,
+    )  # fmt: skip
+    rows = []
+    run.run(24, on_tick=lambda sim: rows.append(sim.workers[1].state.replica.read().tolist()))
+    np.testing.assert_allclose(rows, streamed(fragments, delay, mixing, 24), atol=1e-5)
+    if fragments == 2 and delay == 0:  # torchft sends k steps earlier, so that only without a delay the phases agree
+        theirs = descendants.streaming([1.0, 1.0], 2, 6, 0, mixing, 2.0, 1.0, 2.0, 24)
+        own = [(ours, rows_) for step, (ours, rows_) in enumerate(zip(rows, theirs, strict=True), 1) if step % 3]
+        np.testing.assert_allclose(*zip(*own, strict=True), atol=1e-5)
+
+
+def test_a_mixing_factor_is_a_share_and_a_first_phase_bears_no_delay():
+    with pytest.raises(ValueError, match=r"mixing = 2: it is a share"):
+        easgd.DiLoCo(mixing=2)
+    with pytest.raises(ValueError, match=r"delay = 1: in the first phase"):
+        easgd.LocalSGD(first_phase=10, delay=1)

@@ -7,8 +7,8 @@ moved by then. With the level of a worker in the middle of all, the lower one of
     bound = factor · level,  but not below 1 % of ‖x̃‖, where a message can do little harm
 
 A message beyond it is refused, and counts as the bound: half of the workers cannot move it, and when all of them are
-refused, as after a sudden change of the rates, the bound follows them. As long as no level is known the bound is ten
-times ‖x̃‖, or `factor` times the largest first message: a model may begin at zero.
+refused, as after a sudden change of the rates, the bound follows them. As long as no level is known the bound is a
+hundred times ‖x̃‖, or `factor` times the largest first message: a model may begin at zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FACTOR = 30.0
 """Twice the largest ratio in the committed reproduction records, 13.6; see docs/faults.md."""
 WINDOW = 8
 WORDS = 1 + WINDOW
-AT_FIRST, HARMLESS = 10.0, 0.01
+AT_FIRST, HARMLESS = 100.0, 0.01
 RANKS = 1024
 
 

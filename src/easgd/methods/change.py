@@ -1,6 +1,9 @@
 """The change since the last pull, which local SGD and its descendants send.
 
     worker   every τ steps: send xⁱ − pulled; then, before the next gradient: xⁱ ← x̃, pulled ← x̃
+             with a delay of k: the same after k more steps, xⁱ ← (1 − μ)x̃ + μxⁱ with the mixing factor μ
+
+With fragments, a delay and mixing this is the overlap of streaming DiLoCo (Douillard et al., 2025).
 
 Nothing is due at clock 0: a worker starts from the center, so `pulled` is its first x. Where all exchange at once,
 `pulled` is x̃ itself, and the mean of the changes is mean(xⁱ) − x̃.
@@ -11,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from easgd.errors import refuse
@@ -23,8 +27,17 @@ class SendsChange(Method):
     """A method whose workers send their change since the last pull, and go on from the center."""
 
     waits: ClassVar[bool] = True
+    delays: ClassVar[bool] = True
 
     period: Period = 10
+    mixing: float = field(default=0.0, kw_only=True)
+    """μ, the share of its own x that a worker keeps when the answer has come; 0 goes on from x̃."""
+
+    def __post_init__(self) -> None:
+        """Check the mixing factor."""
+        super().__post_init__()
+        if isinstance(self.mixing, bool) or not isinstance(self.mixing, int | float) or not 0 <= self.mixing <= 1:
+            raise refuse("mixing", self.mixing, "it is a share, from 0 (all of x̃) to 1 (all of xⁱ)", "write mixing=0.5")
 
     def due(self, clock: int) -> bool:
         """Whether τ divides the clock; not at the start, where there is no change yet."""
@@ -39,9 +52,14 @@ class SendsChange(Method):
         return replica.read() - state["pulled"]
 
     def receive(self, replica: Replica, state: Slots, answer: Tensor) -> None:
-        """xⁱ ← x̃."""
-        replica.write_(answer)
+        """xⁱ ← (1 − μ)x̃ + μxⁱ."""
+        replica.write_(torch.lerp(answer, replica.read(), self.mixing) if self.mixing else answer)
         state["pulled"] = answer
+
+    def finish(self, replica: Replica, state: Slots, answer: Tensor) -> None:
+        """The same after a delay; without one it has been done."""
+        if self.delay:
+            self.receive(replica, state, answer.clone())
 
     def propose(self, center: Slots, message: Tensor, scale: float) -> Tensor:
         """The worker's change with its weight in the update."""
@@ -57,9 +75,11 @@ class AveragesChanges(SendsChange):
     def __post_init__(self) -> None:
         """Check the length of the first phase."""
         super().__post_init__()
+        why = "in the first phase all of the vector is averaged after every step"
         if self.first_phase and self.fragments > 1:
-            why = "in the first phase all of the vector is averaged after every step"
             raise refuse("fragments", self.fragments, why, "write fragments=1, or first_phase=0")
+        if self.first_phase and self.delay:
+            raise refuse("delay", self.delay, why, "write delay=0, or first_phase=0")
         if isinstance(self.first_phase, bool) or not isinstance(self.first_phase, int) or self.first_phase < 0:
             bound = "it is a whole number of steps, 0 for none"
             raise refuse("first_phase", self.first_phase, bound, "write first_phase=100")
