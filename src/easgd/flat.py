@@ -9,6 +9,7 @@ simulated workers can use one model in turn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -174,9 +175,8 @@ class Replica:
                 buf = self.optimizer.state[p].get("momentum_buffer") if p in self.optimizer.state else None
                 if buf is None or id(p) not in self._index:
                     continue
-                here, buf = local(p), local(buf)
+                here, buf, i = local(p), local(buf), self._index[id(p)]
                 same = buf.detach() if buf.stride() == here.stride() else torch.empty_like(here).copy_(buf)
-                i = self._index[id(p)]
                 found.append((i, self._stretch(in_memory_order(same), i), group["momentum"] * rate))
         return found
 
@@ -253,21 +253,17 @@ class ReplicaPart(Replica):
         self._span, self._stage = slice(start, stop), None
         self._in_host_memory, self._lone, self._awaited = whole._in_host_memory, False, True
         self._devices, self._copies = [], None
-        self._cuts: list[tuple[Tensor, slice]] = []  # the tensors that it meets, and which elements of each
-        at = 0
-        for p in whole.params:
-            first, last = max(start - at, 0), min(stop - at, p.numel())
-            if first < last:
-                self._cuts.append((p, slice(first, last)))
-            at += p.numel()
-        self.sizes = [cut.stop - cut.start for _, cut in self._cuts]
-        self._index = {id(p): i for i, (p, _) in enumerate(self._cuts)}
+        edges = [0, *itertools.accumulate(whole.sizes)]
+        spans = [(max(start - a, 0), min(stop - a, b - a)) for a, b in itertools.pairwise(edges)]
+        self._cuts = {i: slice(a, b) for i, (a, b) in enumerate(spans) if a < b}  # of the tensors that it meets
+        self.sizes = [cut.stop - cut.start for cut in self._cuts.values()]
+        self._index = {id(whole._given[i]): k for k, i in enumerate(self._cuts)}
 
-    # Asked for anew at every use: a tensor's memory may have been replaced since.
     @property
     def params(self) -> list[Tensor]:
-        """The tensors' stretches, as vectors."""
-        return [in_memory_order(p.detach())[cut] for p, cut in self._cuts]
+        """The tensors' stretches, as vectors; asked for anew, because a tensor's memory may have been replaced."""
+        tensors = self.whole.params
+        return [in_memory_order(tensors[i].detach())[cut] for i, cut in self._cuts.items()]
 
     @property
     def _flat(self) -> Tensor | None:  # type: ignore[override]
@@ -280,7 +276,7 @@ class ReplicaPart(Replica):
         return self.whole.rates
 
     def _stretch(self, vector: Tensor, i: int) -> Tensor:
-        return vector[self._cuts[i][1]]
+        return vector[list(self._cuts.values())[i]]
 
 
 def pack(module: torch.nn.Module) -> tuple[Tensor, Tensor]:
