@@ -26,6 +26,7 @@ BENCHES = {
     "loader": "easgd.bench.loader",
     "wire": "easgd.bench.wire",
     "train": "easgd.bench.train",
+    "worth": "easgd.bench.worth",
     "link": "easgd.bench.link.speeds",
 }
 

@@ -112,7 +112,9 @@ class Config(Checked):
     )
     checkpoint_every: Positive = option("real seconds between two checkpoints", 60.0, group=MEASURE)
 
-    cost: str = option("cost model of the engine simulate: paper-cifar or paper-imagenet", "paper-cifar", group=ENGINE)
+    cost: str = option(
+        "cost model of the engine simulate: paper-cifar, paper-imagenet or unequal", "paper-cifar", group=ENGINE
+    )
     parallel: Count = option(
         "cores that the engine simulate computes gradients on; the numbers do not depend on it", 1, group=ENGINE
     )
