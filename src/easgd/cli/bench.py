@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from easgd.bench import BENCHES, Row
@@ -22,11 +23,16 @@ class BenchOptions:
     json: bool = option('print a list of {"case", "value", "unit", "reference", "ratio"} for programs', False)
     engine: Literal["local", "ray"] | None = option("of the benchmark `overhead` (local)")
     fragments: Count | None = option("of the benchmark `wire`: parts of the vector that are exchanged in turn (8)")
+    job: Literal["gpt", "cifar10"] | None = option("of the benchmark `worth`: what is trained (gpt)")
+    workers: Count | None = option("of the benchmark `worth`: p (2)")
+    steps: Count | None = option("of the benchmark `worth`: steps of each worker (400)")
+    out: Path | None = option("of the benchmark `worth`: file of results; what is in it is not trained again")
 
 
 COMMAND = Command(
     "bench", BenchOptions, "Measure this machine. Every figure is a ratio to a reference taken in the same run.",
-    ["bench simulator"], f"names: {', '.join(BENCHES)}; `easgd bench link --help` explains its own options",
+    ["bench simulator", "bench worth --workers 4"],
+    f"names: {', '.join(BENCHES)}; `easgd bench link --help` explains its own options",
 )  # fmt: skip
 
 
@@ -64,7 +70,8 @@ def main(argv: list[str]) -> int:
     name, settings = options.names[0], dict[str, Any]()
     if name not in BENCHES:
         raise unknown("benchmark", name, BENCHES)
-    for what, owner in (("engine", "overhead"), ("fragments", "wire")):
+    owners = {"engine": "overhead", "fragments": "wire", **dict.fromkeys(("job", "workers", "steps", "out"), "worth")}
+    for what, owner in owners.items():
         if (value := getattr(options, what)) is not None:
             if name != owner:
                 raise SettingError(f"--{what} = {value}: only `easgd bench {owner}` takes it; leave it out")

@@ -22,8 +22,6 @@ def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]
     methods: list[tuple[str, dict[str, object]]] = [
         ("easgd", {"period": 10}),
         ("easgd", {"period": 10, "moving_rate": 0.9}),
-        ("easgd", {"period": 1}),
-        ("easgd", {"period": 10, "sync": True}),
         ("localsgd", {"period": 1}),
         ("localsgd", {"period": 10}),
         ("localsgd", {"period": 30}),
@@ -31,18 +29,16 @@ def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]
         ("diloco", {"period": 10}),
         ("diloco", {"period": 30}),
         ("diloco", {"period": 30, "outer_lr": 1.0, "outer_momentum": 0.5}),
-        ("diloco", {"period": 30, "outer_lr": 0.7, "outer_momentum": 0.6}),
-        ("asyncdiloco", {"period": 10}),
-        ("asyncdiloco", {"period": 30}),
+        ("asyncdiloco", {"period": 30, "every": workers}),
     ]
-    for rate in (1.0, 2.0):
-        for key, options in (*ends, *methods):
-            yield Setting(job, workers, key, options, rate, "kept", steps, seed)
+    for key, options in (*ends, *methods):
+        yield Setting(job, workers, key, options, 1.0, "kept", steps, seed)
+    for key, options in (*ends, methods[3], methods[7]):
+        yield Setting(job, workers, key, options, 2.0, "kept", steps, seed)
     others: tuple[Moments, ...] = ("averaged", "reset")
     for moments in others:
-        for key, period in (("localsgd", 10), ("diloco", 30)):
-            for rate in (1.0, 2.0):
-                yield Setting(job, workers, key, {"period": period}, rate, moments, steps, seed)
+        for key, options in (methods[3], methods[7]):
+            yield Setting(job, workers, key, options, 1.0, moments, steps, seed)
 
 
 def rows(job: str = "gpt", workers: int = 2, steps: int = 400, seed: int = 0, out: Path = DEFAULT_RECORDS) -> list[Row]:

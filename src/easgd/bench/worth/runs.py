@@ -14,6 +14,7 @@ from torch import Tensor
 from easgd.bench.worth.jobs import JOBS, Job
 from easgd.engines.simulate import Simulation
 from easgd.files import read_json_lines
+from easgd.launch.output import say
 from easgd.methods import SGD, Method, registry
 
 Moments = Literal["kept", "averaged", "reset"]
@@ -130,8 +131,10 @@ class Records:
     def results(self, settings: Iterable[Setting]) -> Iterator[tuple[Setting, dict[str, Any]]]:
         """Yield every setting with its result, running what is missing."""
         job: Job | None = None
-        for setting in settings:
+        todo = list(settings)
+        for number, setting in enumerate(todo, 1):
             if setting.key not in self.known:
+                say(f"{number} of {len(todo)}: {setting.job}, p = {setting.workers}, {setting.label}")
                 # The data's order must be the same for every setting: a new job begins it anew.
                 job = JOBS[setting.job](setting.seed)
                 result = run(setting, job)

@@ -1,0 +1,59 @@
+"""The worth of a worker: both ends of its scale, and runs that are not repeated."""
+
+import torch
+
+from easgd.bench import worth
+from easgd.bench.worth.jobs import JOBS, Job
+from easgd.bench.worth.runs import Records, Setting, run
+
+
+class Line(Job):
+    """A line through noise; data-parallel training sees less of the noise."""
+
+    name, unit, lr = "line", "loss", 0.1
+
+    def __init__(self, seed):
+        super().__init__(torch.nn.Linear(3, 1), lambda model, batch: (model(batch[0]) - batch[1]).square().mean(), seed)
+
+    def batch(self, worker, step):
+        draw = torch.Generator().manual_seed(1000 * worker + step + self.seed)
+        x = torch.randn(4, 3, generator=draw)
+        return x, x.sum(1, keepdim=True) + torch.randn(4, 1, generator=draw)
+
+    def optimizer(self, params, lr):
+        return torch.optim.AdamW(params, lr=lr)
+
+    def _measure(self, model):
+        return float((model.weight - 1).square().sum() + model.bias.square().sum())
+
+
+def setting(method, steps=60, **options):
+    return Setting("line", 2, method, options, steps=steps)
+
+
+def test_one_worker_that_averages_every_step_with_itself_is_one_process():
+    torch.manual_seed(0)
+    job = Line(0)
+    alone = run(setting("alone"), job)
+    ddp = run(setting("ddp"), job)
+    # p equal workers, averaged after every step: with their own batches, between both ends
+    local = run(setting("localsgd", period=1), job)
+    assert alone["bytes"] == 0
+    assert ddp["bytes"] == 60 * 8 * 4, "a ring of two sends and receives the vector once a step"
+    assert local["bytes"] == 60 * 8 * 4
+    assert ddp["value"] < alone["value"]
+    assert local["value"] < alone["value"]
+
+
+def test_a_result_that_is_there_is_not_trained_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(JOBS, "line", Line)
+    first = list(Records(tmp_path / "r.jsonl").results([setting("alone", 5), setting("easgd", 5, period=2)]))
+    monkeypatch.setitem(JOBS, "line", lambda seed: 1 / 0)
+    assert list(Records(tmp_path / "r.jsonl").results([s for s, _ in first])) == first
+
+
+def test_every_row_of_the_table_can_be_made():
+    for s in worth.settings("gpt", 4, 400, 0):
+        assert s.label
+        if s.method not in ("alone", "ddp"):
+            worth.runs.registry.get(s.method)(**s.options)
