@@ -22,13 +22,20 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen[str] | None =
 
 
 def children(pid: int) -> list[int]:
-    """The processes that `pid` started and that still live."""
+    """The processes that `pid` started and that still live, without the one that its workers are forked from."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[1]) == pid and fields[0] != "Z":
+        if int(fields[1]) == pid and fields[0] != "Z" and b"local.template" not in _command(stat.parent):
             found.append(int(stat.parent.name))
     return found
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -59,7 +59,7 @@ class Exchange:
         self._comparing = workers > 1 and client is not None and state.incarnation == 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._reset_due, self._misses, self.refusals = False, 0, 0
-        self._living = 0 if client is None else client.living
+        self._living, self._warned = 0 if client is None else client.living, False
         self._seen = [0 if client is None else client.updates(f) for f in range(self.method.fragments)]
 
     @property
@@ -281,7 +281,8 @@ class Exchange:
         self.recorder.event("refused", f"step {clock}: {why}")
         if self.nonfinite == "raise":
             raise refusal_error(rank, clock, why)
-        if not self.refusals:
+        if not self._warned:  # the records have every refusal
+            self._warned = True
             print(f"easgd: warning: worker {rank}, step {clock}: its exchange is refused ({why})", file=sys.stderr)
         self.refusals += 1
         self._reset_due = self.nonfinite == "reset"

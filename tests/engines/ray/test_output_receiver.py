@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_both_saved_states(tmp_path, monkeypatch, capsys):
     values = iter(range(10))
 
     def snapshot(shards, center):
-        return [{"slots": {"x": np.full(2, float(next(values)), np.float32)}, "version": 1}]
+        return [{"slots": {"x": np.full(2, float(next(values)), np.float32)}, "version": 1, "clocks": [[1, 0]]}]
 
     monkeypatch.setattr(supervisor.actor_link, "snapshot", snapshot)
     one = Supervisor(None, [None], tmp_path, None, 1.0)
