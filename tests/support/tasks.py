@@ -101,9 +101,10 @@ def until_told(
     # Small enough to be stable with α = 0.9 too, when one worker is left.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=period, beta=0.9), **(options or {}))
-    inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(int(rank)))
+    draw = torch.Generator().manual_seed(int(rank))
     while not Path(folder, "go").exists():
         optimizer.zero_grad()
+        inputs = torch.randn(4, 64, generator=draw)  # other ones each time, as in training: workers never settle
         (model(inputs) - 1).square().mean().backward()
         optimizer.step()
         if worker.clock % 10 == 1:
