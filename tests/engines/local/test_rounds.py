@@ -11,6 +11,7 @@ import easgd
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
 from easgd.engines.local.client import SharedMemoryClient
+from easgd.engines.local.control import APPLIED
 
 SPAWN = multiprocessing.get_context("spawn")
 N = 600_000  # two stripes
@@ -61,6 +62,7 @@ def test_a_round_that_was_broken_off_goes_on_where_it_was(tmp_path):
     rounds, (first, second) = client.rounds, client.states
     for state in (first, second):
         state.add_to_round(torch.ones(state.x.numel()))
+    rounds.words[APPLIED] = 1  # one worker has brought a change of the only fragment
 
     def killed():
         raise InterruptedError

@@ -52,7 +52,7 @@ def start(template: tuple[Template, Lifeline], folder: Path, script: str, **envi
 
 def end(worker: WorkerProcess) -> int:
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    return worker.close()
+    return worker.close()[0]
 
 
 def told(worker: WorkerProcess, folder: Path) -> dict:
