@@ -4,45 +4,41 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
       super();
-      this.url = url;
       this.onmessage = null;
       this.waiting = [];
-      this.ready = false;
       const frame = document.createElement("iframe");
       frame.hidden = true;
+      frame.srcdoc = "<!doctype html><title>search</title><body>";
+      const address = new URL(url, document.baseURI).href;
+      frame.onload = () => this.start(frame.contentWindow, address);
       document.body.appendChild(frame);
-      this.inside = frame.contentWindow;
-      const receive = (data) => {
-        const event = new MessageEvent("message", { data });
-        this.dispatchEvent(event);
-        if (this.onmessage) this.onmessage(event);
-      };
-      const page = frame.contentDocument;
-      page.open();
-      page.write("<!doctype html><base href='" + new URL(".", url).href + "'>");
-      page.close();
-      this.inside.postMessage = (data) => setTimeout(() => receive(data));
-      this.inside.importScripts = (...urls) =>
-        urls.reduce((before, each) => before.then(() => new Promise((done, failed) => {
-          const script = page.createElement("script");
-          script.src = new URL(each, url).href;
-          script.onload = done;
-          script.onerror = failed;
-          page.body.appendChild(script);
-        })), Promise.resolve());
-      this.inside.importScripts(url).then(() => {
-        this.ready = true;
+    }
+
+    start(inside, url) {
+      const load = (address) => new Promise((done, failed) => {
+        const script = inside.document.createElement("script");
+        script.src = new URL(address, url).href;
+        script.onload = done;
+        script.onerror = failed;
+        inside.document.body.appendChild(script);
+      });
+      inside.postMessage = (data) => setTimeout(() => this.receive(data));
+      inside.importScripts = (...each) => each.reduce((before, one) => before.then(() => load(one)), Promise.resolve());
+      load(url).then(() => {
+        this.inside = inside;
         this.waiting.splice(0).forEach((data) => this.postMessage(data));
       });
     }
 
+    receive(data) {
+      const event = new MessageEvent("message", { data });
+      this.dispatchEvent(event);
+      if (this.onmessage) this.onmessage(event);
+    }
+
     postMessage(data) {
-      if (!this.ready) {
-        this.waiting.push(data);
-        return;
-      }
-      const event = new this.inside.MessageEvent("message", { data });
-      this.inside.dispatchEvent(event);
+      if (!this.inside) this.waiting.push(data);
+      else this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data }));
     }
 
     terminate() {}

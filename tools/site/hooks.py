@@ -52,6 +52,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Point links that leave docs/ to the page of the site that shows the file."""
+    # Search finds pages for readers first, and the source of tests not at all.
+    boost = 1.0 if page.file.generated_by else 3.0 if page.file.src_uri.startswith("tutorials/") else 2.0
+    page.meta["search"] = {"exclude": True} if page.file.src_uri.startswith("tests/") else {"boost": boost}
     folder = posixpath.dirname(page.file.src_uri)
     if page.file.generated_by:  # it was written for the root of the repository
         here, base = posixpath.dirname(page.file.src_uri), pages.origin(page.file.src_uri)
