@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docstrings import as_markdown  # beside this file
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/contributing.md"}
 LANGUAGES = {".py": "python", ".toml": "toml"}
@@ -121,7 +123,7 @@ def _methods() -> str:
     ]
     for method in sorted(map(registry.get, registry.built_in()), key=lambda method: method.order):
         parts.append(f"## {method.__name__}\n")
-        parts.append(f"{inspect.getdoc(inspect.getmodule(method))}\n")
+        parts.append(f"{as_markdown(inspect.getdoc(inspect.getmodule(method)) or '')}\n")
         parts.append(f"::: {method.__module__}.{method.__name__}\n    options:\n      heading_level: 3\n")
     for name in ("Method", "averaged", "register"):
         parts.append(f"::: {_address(name)}\n")
