@@ -91,7 +91,11 @@ def linked() -> list[str]:
         folder = page.parent.relative_to(ROOT).as_posix()
         for target in re.findall(r"\]\((\.\./[^)#\s]+)", page.read_text(encoding="utf-8")):
             path = posixpath.normpath(posixpath.join(folder, target))
-            if Path(path).suffix in LANGUAGES and not path.startswith(("docs/", "examples/")) and (ROOT / path).exists():
+            if (
+                Path(path).suffix in LANGUAGES
+                and not path.startswith(("docs/", "examples/"))
+                and (ROOT / path).exists()
+            ):
                 found.add(path)
     return sorted(found)
 
