@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow test-integrations paper paper-smoke release-check lint types clean
+.PHONY: setup demo test test-slow test-integrations paper paper-smoke docs release-check lint types clean
 
 setup: .venv/.ready
 
@@ -46,6 +46,16 @@ paper-smoke: setup
 paper: setup
 	$(BIN)/python -m easgd paper all --scale laptop
 
+# The site, into build/site: offline, without warnings, links checked. Open build/site/index.html.
+docs: .venv-docs/.ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "the site is in build/site/index.html"
+
+.venv-docs/.ready: pyproject.toml constraints.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
 # Wheel and sdist, installed into clean environments outside this folder and tried. PYTHON chooses the interpreter.
 release-check:
 	$(PYTHON) tools/release_check.py
@@ -59,4 +69,4 @@ types: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .venv-integrations build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-docs .venv-integrations build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -58,12 +58,28 @@ def test_example(script, options, package, expected, launch, tmp_path):
         assert len(list(tmp_path.glob("runs/*/centers/*.safetensors"))) == (2 if script == "gan.py" else 0)
 
 
-def test_notebook(tmp_path):
-    notebook = json.loads((EXAMPLES / "elastic_averaging.ipynb").read_text())
+NOTEBOOKS = {
+    "elastic_averaging.ipynb": (
+        '[round(w) for w in result.center["weight"][0].tolist()], result.exit_codes',
+        "([1, 1, 1, 1], [0, 0])",
+    ),
+    "train_and_compare.ipynb": ("[each.status['state'] for each in runs]", "['finished', 'finished']"),
+    "theory_before_training.ipynb": ("found.converged, round(expected, 4)", "(True, 0.0105)"),
+}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook(name, tmp_path):
+    notebook = json.loads((EXAMPLES / name).read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    expression, expected = NOTEBOOKS[name]
     # A notebook's last expressions are shown; here the result is printed.
-    code = "\n".join(cells) + '\nprint([round(w) for w in result.center["weight"][0].tolist()], result.exit_codes)'
+    code = "\n".join(cells) + f"\nprint(({expression}))"
     # As in a notebook, the main module is no file that workers could import.
-    assert run(tmp_path, "-c", code).splitlines()[-1] == "[1, 1, 1, 1] [0, 0]"
+    assert run(tmp_path, "-c", code).splitlines()[-1] == expected
+
+
+def test_every_notebook_is_executed():
+    assert {path.name for path in EXAMPLES.glob("*.ipynb")} == set(NOTEBOOKS)

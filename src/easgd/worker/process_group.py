@@ -64,7 +64,7 @@ def _place(model: nn.Module, process_group: Any, env: Mapping[str, str]) -> tupl
 
 def own_device() -> torch.device:
     """The first accelerator that this process is shown, else the CPU; ranks of torchrun or a group take one each."""
-    found = torch.accelerator.current_accelerator()
+    found = torch.accelerator.current_accelerator(check_available=True)
     if found is None:
         return torch.device("cpu")
     return torch.device(found.type, int(os.environ["LOCAL_RANK"])) if "LOCAL_RANK" in os.environ else found
