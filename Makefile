@@ -22,7 +22,7 @@ demo: setup
 	@$(BIN)/easgd compare examples/demo.toml --out demo/comparison
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
