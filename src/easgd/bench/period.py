@@ -63,7 +63,7 @@ class Job:
 
 
 def rows(job: Job | None = None, grid: tuple[int, ...] = GRID) -> list[Row]:
-    """Measure both questions."""
+    """Compare auto with the best fixed τ at each bandwidth, then with rounds where the workers are unequal."""
     job = job or Job()
     return [*(bandwidth_row(job, b, grid) for b in BANDWIDTHS), *unequal_rows(job)]
 

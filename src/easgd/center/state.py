@@ -63,11 +63,6 @@ class CenterState:
         return self.slots.get("average")
 
     @property
-    def measured(self) -> Tensor:
-        """What is evaluated: z where there is one, else x̃."""
-        return self.slots.get("average", self.slots["x"])
-
-    @property
     def version(self) -> int:
         """The master's clock: how many updates there have been."""
         return self._clock[VERSION]
@@ -221,7 +216,6 @@ def accepts(message: Tensor, scale: float) -> bool:
 
 
 def norm(vector: Tensor) -> float:
-    """Return ‖vector‖."""
     return math.sqrt(torch.dot(vector, vector).item())
 
 

@@ -70,7 +70,6 @@ def grid_of(options: CompareOptions, settings: dict[str, Any]) -> Sweep:
 
 
 def main(argv: list[str]) -> int:
-    """Run `easgd compare`."""
     options, settings = COMMAND.parse_all(argv)
     grid = grid_of(options, settings)
     out = options.out or Path("runs", options.file.stem if options.file else "compare")

@@ -77,7 +77,6 @@ def as_bug(report: Report) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Print the report."""
     options = COMMAND.parse(argv)
     if options.bug and options.json:
         raise SettingError("--bug and --json: a report is for people or for programs; give one of them")

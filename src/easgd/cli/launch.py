@@ -185,7 +185,7 @@ def report(launcher: Launcher) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    """Parse, check, launch."""
+    """Return the run's exit code: that of the first worker that died for good, 128 + n after a signal."""
     options = COMMAND.parse(argv)
     if options.show:
         print_runs()

@@ -55,7 +55,6 @@ COMMAND = Command(
 
 
 def main(argv: list[str]) -> int:
-    """Run `easgd paper`."""
     options = COMMAND.parse(argv)
     names = list(options.recipes)
     for name in names:

@@ -69,9 +69,8 @@ def text() -> tuple[Tensor, Tensor, int]:
     return data[:cut], data[cut:], len(number)
 
 
-def draw(source: Tensor, count: int, block: int, seed: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return `count` random windows of a text and what follows each character; the same for the same seed."""
-    generator = torch.Generator().manual_seed(hash(seed) & 0x7FFF_FFFF_FFFF_FFFF)
+def draw(source: Tensor, count: int, block: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return `count` random windows of a text, and what follows each of their characters."""
     starts = torch.randint(len(source) - block, (count,), generator=generator)
     at = starts[:, None] + torch.arange(block)
     return source[at], source[at + 1]

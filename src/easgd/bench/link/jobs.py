@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from easgd.bench.link import gpt
 from easgd.bench.overhead import mlp
 from easgd.data import CIFAR10, Loader, evaluation, load
-from easgd.models import cifar
+from easgd.models import cifar, gpt
 
 Batch = tuple[Tensor, Tensor]
 State = Mapping[str, Tensor]

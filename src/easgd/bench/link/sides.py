@@ -49,7 +49,7 @@ class Side:
         return {name: value.clone() for name, value in self.plain.state_dict().items()}
 
     def close(self) -> None:
-        """Leave the others."""
+        """End what the side holds open; one process alone holds nothing."""
 
 
 class DataParallel(Side):

@@ -81,7 +81,6 @@ class WorkerProcess:
         return stat.rpartition(b")")[2].split()[0] in (b"T", b"t")
 
     def interrupt(self) -> None:
-        """Send SIGINT."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGINT)
 
