@@ -60,6 +60,8 @@ class CenterClient(Protocol):
         slowest: the largest pace of all workers, as far as this one knows; in rounds, of all that met in the last.
         move: exchanges x where it lies, in one pass, from a fragment's tensors with their gains, the scale and the
             fragment; False if it was refused. None where a message and its answer are the only way.
+        hides_rounds: whether a synchronous round may run behind the gradient. An all-reduce may; where workers wait for
+            each other at a center, the step that waits must show it.
     """
 
     wait_seconds: float
@@ -67,6 +69,7 @@ class CenterClient(Protocol):
     bytes_sent: int
     pace: float
     move: Move | None
+    hides_rounds: bool
 
     @property
     def refusal(self) -> Refusal:

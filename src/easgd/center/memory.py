@@ -15,6 +15,7 @@ class MemoryClient:
     """One worker's access to a center that is its own; a `CenterClient` without anybody to wait for."""
 
     living = 1
+    hides_rounds = False
     move: Move | None = None
 
     def __init__(self, request: JoinRequest) -> None:

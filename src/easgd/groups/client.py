@@ -54,6 +54,7 @@ class GroupClient:
 
     move: Move | None = None
     pace = slowest = 0.0
+    hides_rounds = False
 
     def __init__(
         self, run: str, request: JoinRequest, group: WorkerGroup, plan: Plan, client: CenterClient | None,

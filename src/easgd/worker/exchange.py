@@ -52,7 +52,7 @@ class Exchange:
         movable = client is not None and client.move is not None and schedule != "sync" and still
         movable = movable and self.method.delay == 1
         self.moves = movable and overlap == "auto" and not idle_cores(workers)
-        rounds_hide = getattr(client, "hides_rounds", False)  # an all-reduce; others wait where the workers can see it
+        rounds_hide = client is not None and client.hides_rounds
         self.hides = overlap is not False and self.method.delay > 0 and (schedule != "sync" or rounds_hide)
         self.in_flight: list[InFlight] = []
         self.deferred = False

@@ -60,6 +60,8 @@ def connect(address: str, request: JoinRequest) -> SharedMemoryClient:
 class SharedMemoryClient:
     """One worker's access to the center of its run; a `CenterClient`."""
 
+    hides_rounds = False
+
     def __init__(self, folder: Path, request: JoinRequest) -> None:
         method, rank = request.method, request.rank
         if rank >= RANKS:

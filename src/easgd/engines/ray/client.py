@@ -38,6 +38,8 @@ first time may still be on its way."""
 class RayCenterClient:
     """One worker's access to its center; a `CenterClient`. `connect` makes it."""
 
+    hides_rounds = False
+
     def __init__(
         self, coordinator: CoordinatorProxy, shards: list[Any], transport: Transport, request: JoinRequest
     ) -> None:
