@@ -5,12 +5,13 @@ import torch
 from easgd.bench import worth
 from easgd.bench.worth.jobs import JOBS, Job
 from easgd.bench.worth.runs import Records, Setting, run
+from easgd.bench.worth.summary import shares, write
 
 
 class Line(Job):
     """A line through noise; data-parallel training sees less of the noise."""
 
-    name, unit, lr = "line", "loss", 0.1
+    name, title, unit, lr = "line", "A line", "loss", 0.1
 
     def __init__(self, seed):
         super().__init__(torch.nn.Linear(3, 1), lambda model, batch: (model(batch[0]) - batch[1]).square().mean(), seed)
@@ -57,3 +58,18 @@ def test_every_row_of_the_table_can_be_made():
         assert s.label
         if s.method not in ("alone", "ddp"):
             worth.runs.registry.get(s.method)(**s.options)
+
+
+def test_the_page_has_a_table_for_each_job_that_has_both_ends(tmp_path, monkeypatch):
+    trained = [
+        (setting("alone"), {"value": 2.0, "bytes": 0}),
+        (setting("ddp"), {"value": 1.0, "bytes": 300}),
+        (Setting("gpt", 4, "alone", {}), {"value": 2.0, "bytes": 0}),
+        (setting("easgd", period=10), {"value": 1.25, "bytes": 10}),
+    ]
+    (ours,) = [row for row in shares(trained[:2] + trained[3:]) if row[0].method == "easgd"]
+    assert ours[2:] == (0.75, 10 / 300), "three quarters of the gain at a thirtieth of the bytes"
+    monkeypatch.setitem(JOBS, "line", Line)
+    page = write(tmp_path, trained).read_text()
+    assert "| 75 % | 1/30 |" in page
+    assert page.count("###") == 1, "GPT at p = 4 has no data-parallel run yet"

@@ -26,7 +26,9 @@ class BenchOptions:
     job: Literal["gpt", "cifar10"] | None = option("of the benchmark `worth`: what is trained (gpt)")
     workers: Count | None = option("of the benchmark `worth`: p (2)")
     steps: Count | None = option("of the benchmark `worth`: steps of each worker (400)")
-    out: Path | None = option("of the benchmark `worth`: file of results; what is in it is not trained again")
+    out: Path | None = option(
+        "of the benchmark `worth`: folder of its records; what is there is not trained again", metavar="DIR"
+    )
 
 
 COMMAND = Command(

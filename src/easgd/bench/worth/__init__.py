@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from easgd.bench import Row
+from easgd.bench.worth import summary
 from easgd.bench.worth.runs import Moments, Records, Setting
+from easgd.launch.output import say
 
-DEFAULT_RECORDS = Path("runs/worth/records.jsonl")
+FOLDER, RECORDS = Path("runs/worth"), "records.jsonl"
 
 
 def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]:
@@ -41,19 +43,9 @@ def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]
             yield Setting(job, workers, key, options, 1.0, moments, steps, seed)
 
 
-def rows(job: str = "gpt", workers: int = 2, steps: int = 400, seed: int = 0, out: Path = DEFAULT_RECORDS) -> list[Row]:
-    """Train every setting that `out` does not hold yet; return each with its share of the gain and of the bytes.
-
-    The ends of the scale are those of the same learning rate: one process at the job's own, data-parallel training at
-    the better of the rates.
-    """
-    results = list(Records(out).results(settings(job, workers, steps, seed)))
-    alone = min(r["value"] for s, r in results if s.method == "alone")
-    ddp = min((r for s, r in results if s.method == "ddp"), key=lambda r: r["value"])
-    out_rows = []
-    for setting, result in results:
-        share = (alone - result["value"]) / (alone - ddp["value"])
-        traffic = result["bytes"] / ddp["bytes"]
-        case = f"{job} p={workers} {setting.label}, {traffic:.3f} of DDP's bytes"
-        out_rows.append(Row(case, result["value"], "nats" if job == "gpt" else "error", ddp["value"], share))
-    return out_rows
+def rows(job: str = "gpt", workers: int = 2, steps: int = 400, seed: int = 0, out: Path = FOLDER) -> list[Row]:
+    """Train every setting that the records in `out` do not hold yet, write their page, return the rows."""
+    records = Records(out / RECORDS)
+    results = list(records.results(settings(job, workers, steps, seed)))
+    say(f"all that was trained: {summary.write(out, records.trained)}")
+    return summary.rows(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,14 @@ class Job(ABC):
 
     Attributes:
         name: on the command line.
+        title: in a table.
         unit: of what `measure` returns; less is better.
         lr: the learning rate of one worker.
         clip: largest norm of a gradient; None does not clip.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
     unit: ClassVar[str]
     lr: ClassVar[float]
     clip: ClassVar[float | None] = None
@@ -90,7 +92,8 @@ class Text(Job):
     """A GPT of 0.8 million parameters on Python's manual: 12 windows of 64 characters a worker and step, AdamW."""
 
     name = "gpt"
-    unit = "nats"
+    title = "Character GPT, 0.8 M parameters, AdamW"
+    unit = "validation loss"
     lr = 1e-3
     clip = 1.0
 
@@ -115,6 +118,7 @@ class Images(Job):
     """The paper's CIFAR net on CIFAR-10, 128 images a worker and step, Nesterov SGD; without its dropout."""
 
     name = "cifar10"
+    title = "CIFAR net, Nesterov SGD"
     unit = "test error"
     lr = 0.01
 
@@ -143,5 +147,13 @@ def _seeded(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(hash(numbers) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
-JOBS: dict[str, Callable[[int], Job]] = {Text.name: Text, Images.name: Images}
-"""A job of each name, made from a seed."""
+class JobClass(Protocol):
+    """A class of jobs: a seed makes one."""
+
+    title: str
+    unit: str
+
+    def __call__(self, seed: int) -> Job: ...
+
+
+JOBS: dict[str, JobClass] = {Text.name: Text, Images.name: Images}

@@ -74,7 +74,7 @@ def run(setting: Setting, job: Job) -> dict[str, Any]:
     rounds = setting.steps + 1  # the last round's exchange brings the last steps to the center
     moments = _Moments(simulation, setting.moments)
     simulation.run(rounds if sync else rounds * len(simulation.workers), on_tick=lambda _: moments.follow())
-    total = bytes_sent[0]
+    total = bytes_sent[0] + moments.bytes
     if setting.method == "ddp":  # a ring's all-reduce: out and in, 2(p − 1)/p vectors each, every step
         p = setting.workers
         total = setting.steps * 2 * 2 * (p - 1) * 4 * job.x0.numel() // p
@@ -100,10 +100,15 @@ def _simulation(setting: Setting, job: Job, on_record: Any) -> Simulation:
 
 
 class _Moments:
-    """Does to the optimizers' moments, after every exchange, what the setting says."""
+    """Does to the optimizers' moments, after every exchange, what the setting says.
+
+    Attributes:
+        bytes: what one worker sent and received for it.
+    """
 
     def __init__(self, simulation: Simulation, what: Moments) -> None:
         self.simulation, self.what, self._seen = simulation, what, simulation.center.version
+        self.bytes = 0
 
     def follow(self) -> None:
         if self.what == "kept" or self.simulation.center.version == self._seen:
@@ -115,30 +120,37 @@ class _Moments:
             if len(vectors) < len(states):
                 continue
             mean = torch.zeros_like(vectors[0]) if self.what == "reset" else torch.stack(vectors).mean(0)
+            self.bytes += 2 * mean.numel() * mean.element_size() if self.what == "averaged" else 0
             for vector in vectors:
                 vector.copy_(mean)
 
 
 class Records:
-    """Results by setting in a file of JSON lines; a run that is there is not run again."""
+    """Results by setting in a file of JSON lines; a run that is there is not run again.
+
+    Attributes:
+        trained: all settings of the file with their results.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = read_json_lines(path) if path.exists() else []
-        self.known = {Setting(**line["setting"]).key: line["result"] for line in lines}
+        self.trained = [(Setting(**line["setting"]), line["result"]) for line in lines]
+        self._known = {setting.key: result for setting, result in self.trained}
 
     def results(self, settings: Iterable[Setting]) -> Iterator[tuple[Setting, dict[str, Any]]]:
         """Yield every setting with its result, running what is missing."""
         job: Job | None = None
         todo = list(settings)
         for number, setting in enumerate(todo, 1):
-            if setting.key not in self.known:
+            if setting.key not in self._known:
                 say(f"{number} of {len(todo)}: {setting.job}, p = {setting.workers}, {setting.label}")
                 # The data's order must be the same for every setting: a new job begins it anew.
                 job = JOBS[setting.job](setting.seed)
                 result = run(setting, job)
-                self.known[setting.key] = result
+                self._known[setting.key] = result
+                self.trained.append((setting, result))
                 with open(self.path, "a") as file:
                     file.write(json.dumps({"setting": asdict(setting), "result": result}) + "\n")
-            yield setting, self.known[setting.key]
+            yield setting, self._known[setting.key]
