@@ -21,8 +21,8 @@ from easgd.launch.run_directory import live_runs
 from easgd.records import Event, Step
 from launching import alive, until
 
-pytestmark = pytest.mark.timeout(300)
-START = 100.0  # seconds that processes may take to start on a busy machine; alone, a few
+pytestmark = pytest.mark.timeout(600)
+START = 200.0  # seconds that processes may take to start on a busy machine; alone, a few
 
 
 class Run:
@@ -181,6 +181,7 @@ def launch(cluster):
             subprocess.Popen(
                 [sys.executable, "-m", "easgd", "launch", *options, str(script)],
                 cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             )
         )  # fmt: skip
         return launched[-1]
@@ -191,19 +192,25 @@ def launch(cluster):
         one.communicate()
 
 
-def pid_of(folder: Path, rank: int) -> int:
-    path = folder / f"at-{rank}-0"
-    return int(until(lambda: path.exists() and path.read_text(), f"worker {rank} is up", START).split()[0])
+def pid_of(launcher: subprocess.Popen, rank: int) -> int:
+    """Wait until a worker is up; return its process id. A launcher that ended, or that hangs, says why."""
+    path = Path(str(launcher.args[-1])).parent / f"at-{rank}-0"
+    try:
+        until(lambda: path.exists() or launcher.poll() is not None, f"worker {rank} is up", START)
+        return int(path.read_text().split()[0])
+    except (AssertionError, FileNotFoundError):
+        launcher.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER: where each of its threads is
+        raise AssertionError(f"worker {rank} is not up: {launcher.communicate()}") from None
 
 
 def test_a_late_joiner_then_ctrl_c(launch, cluster, tmp_path):
     """Cases 6, 24: a joiner starts from the center and is counted; Ctrl-C ends all cleanly, with the center saved."""
     folder = tmp_path / "a"
     one = launch(folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
-    first = pid_of(folder, 0)
+    first = pid_of(one, 0)
     (name,) = live_runs()
     two = launch(folder, "--join", name)
-    second = pid_of(folder, 1)
+    second = pid_of(two, 1)
     until(lambda: (folder / "at-0-0").read_text().split()[2] == "2", "the joiner is counted")
     two.send_signal(signal.SIGINT)
     assert two.wait(60) == 130
@@ -222,7 +229,7 @@ def test_a_killed_launcher_takes_its_workers_with_it(launch, cluster, tmp_path):
     """Case 24."""
     folder = tmp_path / "a"
     one = launch(folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
-    pid = pid_of(folder, 0)
+    pid = pid_of(one, 0)
     one.kill()
     one.communicate()
     until(lambda: not alive(pid), "the worker has ended")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 from torch import Tensor
 
 from easgd.engines.ray.actor_link import CoordinatorProxy
@@ -32,7 +32,10 @@ from easgd.launch.output import say
 from easgd.launch.run_directory import OwnedRun, base, live_runs
 
 TOKEN = "ray-token"  # the name of a file, not a secret
-CALL_SECONDS, OPEN_SECONDS = 30.0, 60.0
+CALL_SECONDS = 30.0
+START_SECONDS = 300.0
+"""How long processes may take to start. Alone it is seconds; on a busy machine that reads torch from a cold disk, more
+than a minute."""
 
 
 @contextmanager
@@ -85,6 +88,16 @@ def _portable(target: Sequence[Any]) -> list[Any]:
     return [kind, str(path), path.read_bytes(), *rest[1:]]
 
 
+def _started(answer: Any) -> Any:
+    """Wait for the first answer of an actor that may still be starting."""
+    try:
+        return ray.get(answer, timeout=START_SECONDS)
+    except GetTimeoutError as error:
+        raise SettingError(
+            f"the cluster has not started the run's coordinator within {START_SECONDS:g} s; `ray status` shows its load"
+        ) from error
+
+
 class RayBackend:
     """The workers that one launcher adds to a run of another. They write their output to the run's owner."""
 
@@ -101,7 +114,7 @@ class RayBackend:
 
     def open(self) -> None:
         self.coordinator = CoordinatorProxy(self.run_id).actor
-        self.plan = ray.get(self.coordinator.describe.remote(), timeout=OPEN_SECONDS)
+        self.plan = _started(self.coordinator.describe.remote())
         self._cpus = self._cpus_each()
 
     def _cpus_each(self) -> float:
@@ -210,7 +223,7 @@ class OwnedRayBackend(RayBackend):
         self.plan = plan_of(self.directory, self.settings)
         self.coordinator, shards = place(self.run_id, self.cluster, self.request.workers, self.settings)
         self._actors = [*shards, self.coordinator]
-        ray.get(self.coordinator.begin.remote(self.plan, shards), timeout=OPEN_SECONDS)
+        _started(self.coordinator.begin.remote(self.plan, shards))
         assert self.event_log is not None
         self.supervisor = Supervisor(self.coordinator, shards, self.out, self.event_log, self.settings.interval)
         self.supervisor.start()

@@ -28,7 +28,7 @@ from easgd.engines.ray.transport import Transport
 from easgd.errors import UnreachableError
 
 POLL = 0.02
-OPEN_SECONDS = 60.0
+OPEN_SECONDS = 300.0  # the shards may still be starting, on a busy machine
 LINK_SECONDS = 10.0
 
 
