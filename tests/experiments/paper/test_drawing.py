@@ -124,6 +124,17 @@ def test_bytes_are_counted_per_parameter_and_gradient(tmp_path):
     assert [value for value, _ in row] == ["EAMSGD p=4 τ=10 int8", 3, 3, 0.25, 32.0, 0.1]
 
 
+def test_the_descendants_are_drawn_against_time_and_bytes(tmp_path):
+    from safetensors.torch import save_file
+
+    for name, more in {"a": {"method": "easgd"}, "b": {"method": "diloco"}}.items():
+        folder = write_run(tmp_path / "runs" / name, (0.9, 0.5, 0.3, 0.1), **more)
+        save_file({"x": torch.zeros(4)}, folder / "model.safetensors")
+    figure = figure_of(build([tmp_path / "runs"], [0.3, 0.1]), tmp_path / "out")
+    archive.check_figures(traffic.time_and_bytes(figure))
+    assert sorted(row[0][0] for row in figure.tables[0].rows) == ["DiLoCo p=4 τ=100", "EASGD p=4 τ=10"]
+
+
 def test_generated_images_take_the_way_of_imagenet(tmp_path, monkeypatch):
     from easgd.data import load
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.rates import ETA, IMAGENET, TAU
+from easgd.experiments.paper.rates import DESCENDANTS, ETA, IMAGENET, TAU
 from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
@@ -134,6 +134,23 @@ def frugal(scale: Scale) -> Group:
     a period; for two the spring is twice as strong, and the decaying rate keeps them together.
     """
     return scale.group("eamsgd", 2, 280, compression="int8", decay="sqrt", gamma=1e-3)
+
+
+def unequal(scale: Scale) -> Grid:
+    """Four machines of 0.58 to 3.33 s a step: the paper's methods, and their descendants as their papers have them.
+
+    EASGD, EAMSGD and DOWNPOUR take the paper's local steps; local SGD and DiLoCo take AdamW, and so does EASGD once
+    more. LocalSGD and DiLoCo average in rounds, in which all wait for the slowest.
+    """
+    own = DESCENDANTS[scale.name]
+    groups: list[Group] = [{"method": m, "lr": own[m]} for m in ("easgd", "eamsgd", "downpour")]
+    adam: Group = {"optimizer": "adamw", "lr": own["adamw"]}
+    groups += [{"method": m, **adam} for m in ("easgd", "localsgd", "diloco")]
+    # N = p: four messages move the center as far as one outer step.
+    groups += [{"method": "asyncdiloco", "settings": {"every": 4}, **adam}]
+    seconds = {"smoke": 60.0, "laptop": 1200.0, "paper": 12_000.0}[scale.name]
+    budget: Group = {"cost": "unequal", "workers": 4, "period": 10, "seconds": seconds, "evaluate_every": seconds / 24}
+    return _grid(scale, groups, **budget)
 
 
 SMALL_NETWORKS = {

@@ -4,10 +4,11 @@ CIFAR holds for fig2, fig3, headline, speedup, sequential and bytes; IMAGENET fo
 `…-imagenet`. So figure 2 runs DOWNPOUR at 0.1 (smoke, digits), 0.005 (laptop) and 0.005, 0.001, 0.0005 (paper), and
 draws the best of them.
 
-Three recipes differ:
-    eta        tries several rates at every scale (ETA), for EASGD and EAMSGD
-    tau        runs TAU at paper scale, and on a laptop where EAMSGD is to be trapped; CIFAR otherwise
-    breakdown  measures time, not learning: it runs the defaults of `easgd train`
+Four recipes differ:
+    eta          tries several rates at every scale (ETA), for EASGD and EAMSGD
+    tau          runs TAU at paper scale, and on a laptop where EAMSGD is to be trapped; CIFAR otherwise
+    descendants  has rates of AdamW beside the paper's (DESCENDANTS)
+    breakdown    measures time, not learning: it runs the defaults of `easgd train`
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ ETA = {
     "paper": CIFAR["paper"],
 }
 TAU = 0.01
+DESCENDANTS = {
+    "smoke": {"easgd": [0.2], "eamsgd": [0.1], "downpour": [0.1], "adamw": [3e-3]},
+    "laptop": {"easgd": [0.05], "eamsgd": [0.005], "downpour": [0.005], "adamw": [1e-3, 5e-4]},
+    "paper": {m: CIFAR["paper"][m] for m in ("easgd", "eamsgd", "downpour")} | {"adamw": [2e-3, 1e-3, 5e-4]},
+}
 
 # (method, p); the paper's table has no rate for MDOWNPOUR.
 _IMAGENET = {

@@ -101,5 +101,9 @@ RECIPES = {
         Recipe(
             "bytes", "Beyond the paper", "Test error against bytes exchanged", "traffic.against_bytes", grids.traffic,
         ),
+        Recipe(
+            "descendants", "Beyond the paper", "The paper's methods and their descendants on four unequal machines",
+            "traffic.time_and_bytes", grids.unequal, levels=(0.60, 0.50, 0.40), laptop_levels=(0.60, 0.50, 0.40),
+        ),
     )
 }  # fmt: skip

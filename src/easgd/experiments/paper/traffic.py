@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from easgd.experiments.paper.drawing import PaperFigure
 from easgd.report.data import ReportData
 from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
+from easgd.report.figures import curve_panel
 from easgd.report.style import COLOURS, DASHES, Look
 from easgd.report.table import Table
 from easgd.training.config import Config
@@ -39,6 +41,16 @@ def against_bytes(figure: PaperFigure) -> list[Path]:
     panels = [_errors(figure.model, traffics), _relative(traffics)]
     figure.tables.append(_table(traffics))
     return figure.write(FigureSpec([PanelRow(panels, legend_columns=3, width_ratios=(3, 2))], size=(10.5, 5.6)))
+
+
+def time_and_bytes(figure: PaperFigure) -> list[Path]:
+    """Test error of the same runs twice: against time, and against the bytes of all exchanges."""
+    model = figure.model
+    traffics = [RunTraffic(Run(line.choice.runs[0].folder.path), line.look) for line in model.lines]
+    against_time = curve_panel(model, model.lines, "test_error", "linear")
+    against_traffic = replace(_errors(model, traffics), legend="none")
+    figure.tables.append(_table(traffics))
+    return figure.write(FigureSpec([PanelRow([against_time, against_traffic], legend_columns=3)], size=(10.5, 5.0)))
 
 
 def _order(run: Run) -> tuple[str, int, int, bool]:
