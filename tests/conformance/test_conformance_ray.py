@@ -124,3 +124,14 @@ def test_the_folder_of_our_own_ray_is_ours_alone(cluster):
     """Case 36: Ray opens its session folder to everybody; the one above it keeps everybody out."""
     assert stat.S_IMODE(os.stat(cluster.folder).st_mode) == 0o700
     assert os.listdir(cluster.folder) == ["r"], "Ray's is below it"
+
+
+def test_workers_of_our_own_ray_are_no_less_important_than_other_processes(cluster):
+    """Ray's niceness of 15 starves its workers on a machine that others use too."""
+    import ray
+
+    @ray.remote(num_cpus=0)
+    def niceness():
+        return os.nice(0)
+
+    assert ray.get(niceness.remote(), timeout=60) == os.nice(0)

@@ -91,6 +91,8 @@ class TwoNodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Else Ray's workers have the niceness 15, and a comparison with other processes is unfair.
+            "RAY_worker_niceness": "0",
             **({} if patient else HEALTH),
         }
         self.environment.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)

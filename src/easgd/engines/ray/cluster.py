@@ -97,6 +97,9 @@ def _start() -> Cluster:
     if "RAY_AUTH_MODE" not in os.environ:
         # Other users of this machine must not reach it either.
         private.use_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
+    # Ray gives its workers the niceness 15. On a machine that others use too they would get next to no time, and the
+    # other engines' workers have none.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # A short path: Ray's sockets live below it, and their names may have 107 characters. Ray opens its own folder to
     # everybody; the one above it is this user's alone.
     folder = tempfile.mkdtemp(prefix="easgd-ray-", dir="/tmp")
