@@ -62,8 +62,8 @@ def test_advice_says_what_a_delay_costs(capsys):
     assert "from period = 5: what period = auto would choose" in text  # hidden: the shortest above the delay
     assert main(["theory", "advise", *options.split(), "--center-time", "0.3"]) == 0
     text = capsys.readouterr().out
-    chosen = period_for(0.1, 0.35, workers=4, center_time=0.3)
-    assert f"hidden behind the next step, from period = {chosen}" in text
+    chosen = period_for(0.1, 0.35, workers=4, center_time=0.3, delay=4)
+    assert f"hidden behind the next 4 steps, from period = {chosen}" in text
 
 
 @pytest.mark.parametrize(

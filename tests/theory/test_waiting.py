@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from easgd.theory import communication_share, period_for, quiet_period
+from easgd.theory import communication_share, delay_for, period_for, quiet_period
 
 
 def test_shares_by_hand():
@@ -26,6 +26,13 @@ def test_the_period_by_hand():
     # 16 workers occupy the center for 0.02 s each: 0.32 s in a period of at least 0.64 s
     assert period_for(0.1, 0.05, workers=16, center_time=0.02) == 7
     assert period_for(0.1, 1e9) == 1 << 20
+
+
+def test_the_delay_hides_the_exchange_and_one_step_less_does_not():
+    for exchange, fragments in [(0.05, 1), (0.1, 1), (0.31, 1), (0.35, 4), (2.0, 4)]:
+        k = delay_for(0.1, exchange, fragments=fragments)
+        assert communication_share(1000, 0.1, exchange, k, fragments).hidden == 0
+        assert k == 1 or communication_share(1000, 0.1, exchange, k - 1, fragments).hidden > 0
 
 
 @settings(max_examples=300, deadline=None)

@@ -31,7 +31,7 @@ def print_advice(settings: dict[str, Any]) -> int:
     if advice.shares:
         console.print(shares(advice))
         console.print(f"waiting takes less than 1 % from period = {advice.quiet_period}", markup=False)
-        behind = "the next step" if advice.delay == 1 else f"the next {advice.delay} steps"
+        behind = "the next step" if advice.auto_delay == 1 else f"the next {advice.auto_delay} steps"
         console.print(
             f"hidden behind {behind}, from period = {advice.auto_period}: what period = auto would choose", markup=False
         )

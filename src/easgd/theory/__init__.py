@@ -40,7 +40,7 @@ from easgd.theory.stability import (
     sync_lr_bound,
     sync_stable,
 )
-from easgd.theory.waiting import Share, communication_share, period_for, quiet_period
+from easgd.theory.waiting import Share, communication_share, delay_for, period_for, quiet_period
 
 __all__ = [
     "METHODS",
@@ -66,6 +66,7 @@ __all__ = [
     "convex_lr_bound",
     "delay_beta_bound",
     "delay_cost",
+    "delay_for",
     "delay_stable",
     "delay_variance",
     "double_average_covariance",

@@ -17,7 +17,7 @@ from easgd.theory.delay import DelayCost, delay_cost
 from easgd.theory.periods import center_variance, period_radius
 from easgd.theory.rules import METHODS
 from easgd.theory.stability import easgd_lr_bound
-from easgd.theory.waiting import Share, communication_share, period_for, quiet_period
+from easgd.theory.waiting import Share, communication_share, delay_for, period_for, quiet_period
 
 DEFAULT_BETA = 0.9
 PERIODS = (1, 2, 4, 10, 16, 64, 100, 1000)
@@ -58,6 +58,7 @@ class Advice:
     fragments: int  # P
     delay_costs: list[DelayCost]  # of this delay and of some others below τ, at `curvature` or ηh = 0.1
     auto_period: int | None  # what period="auto" would choose with these times
+    auto_delay: int  # and the delay behind which it would hide the exchange
 
     @property
     def stable(self) -> bool | None:
@@ -138,14 +139,17 @@ def advise(
     probes = (0.01, 0.1, 1.0) if h is None else (lr * h,)
     times = None if step_time is None or exchange_time is None else (step_time, exchange_time)
 
+    # Asynchronous workers hide a long exchange behind several steps.
+    late = k if times is None else max(k, delay_for(*times, fragments=fragments))
+
     def stable(period: int) -> bool:
-        at = {**settings, "period": period}
-        return h is None or k >= period > 1 or float(period_radius("easgd", p, lr, h=h, **at)) <= 1 + SLACK
+        at = {**settings, "period": period, "delay": late}
+        return h is None or late >= period > 1 or float(period_radius("easgd", p, lr, h=h, **at)) <= 1 + SLACK
 
     auto = None
     if times is not None:
         auto = period_for(
-            *times, workers=p, center_time=center_time, delay=k, fragments=fragments, stable=stable
+            *times, workers=p, center_time=center_time, delay=late, fragments=fragments, stable=stable
         )  # fmt: skip
     return Advice(
         method="eamsgd" if delta else "easgd",
@@ -168,6 +172,7 @@ def advise(
         fragments=fragments,
         delay_costs=[_cost(p, lr, h or 0.1 / lr, late, settings) for late in _delays(k, tau)],
         auto_period=auto,
+        auto_delay=late,
     )
 
 

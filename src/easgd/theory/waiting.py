@@ -110,6 +110,19 @@ def period_for(
     return _stable_from(tau, P, shortest, stable)
 
 
+def delay_for(step_time: float, exchange_time: float, *, fragments: int = 1) -> int:
+    """Return the smallest delay behind which an exchange hides: the steps that the exchange of one fragment takes.
+
+    `period="auto"` uses it. Without it, an exchange that takes longer than a step asks for a period a hundred times as
+    long as what is felt of it.
+
+    >>> delay_for(step_time=0.1, exchange_time=0.08), delay_for(0.1, 0.25), delay_for(0.1, 2.4, fragments=8)
+    (1, 3, 3)
+    """
+    s, X = _times(step_time, exchange_time)
+    return max(1, math.ceil(min(X / (count("fragments", fragments) * s), LONGEST)))
+
+
 def quiet_period(step_time: float, exchange_time: float, share: float = QUIET) -> int:
     """Return the smallest τ at which waiting takes less than `share` of the time: X/(τs + X) < share.
 

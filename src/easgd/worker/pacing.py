@@ -20,6 +20,7 @@ def set_period(exchange: Exchange, completed: list[InFlight]) -> None:
         return
     client = exchange.client
     controller.hidden = exchange.hides and not exchange.moves
+    controller.follows = exchange.schedule == "async" and exchange.method.delay > 0
     controller.workers = client.living
     controller.stepped(exchange.recorder.worked())
     for flight in completed:

@@ -3,6 +3,9 @@
 `easgd.theory.period_for` says which period the times ask for. Here are the measurements (running medians, so that one
 slow step changes nothing) and the rule for changes (rarely: when the period is a quarter too short, or twice too long).
 
+An exchange that takes longer than a step is hidden behind several: where nothing forbids it, the delay follows the
+exchange (`easgd.theory.delay_for`), and the method's own is the least. The period is then short also on a slow link.
+
 Asynchronous workers have a period each. All make their exchanges in the same interval of time, the longest that any of
 them needs: a machine that is twice as fast takes twice as many steps between two exchanges. Synchronous workers take
 the longest period that any of them asks for, all from the same round on.
@@ -34,10 +37,12 @@ class PeriodController:
         hidden: whether exchanges run behind the gradient.
         center_time: seconds for which an exchange of the whole vector occupies what all workers share; None takes the
             shortest exchange that was seen, which is at least that.
-        stable: whether the settings are stable at a period, if that is known.
+        stable: whether the settings are stable at a period and a delay, if that is known.
 
     Attributes:
         period: the present one.
+        delay: steps after which an answer is used; the method's, or more if it `follows`.
+        follows: whether the delay follows the exchange: asynchronous workers whose exchanges are hidden.
         next: the clock of the next exchange; `last` that of the last one, −1 before the first.
         interval: seconds between two exchanges that this worker needs by its own times; 0 before it has measured.
         fresh: whether an exchange was measured since the last proposal.
@@ -45,9 +50,10 @@ class PeriodController:
 
     def __init__(
         self, method: Method, workers: int = 1, *, hidden: bool = True, center_time: float | None = None,
-        stable: Callable[[int], bool] | None = None,
+        stable: Callable[[int, int], bool] | None = None,
     ) -> None:  # fmt: skip
-        self.fragments, self.delay = method.fragments, max(1, method.delay)
+        self.fragments, self.least_delay = method.fragments, max(1, method.delay)
+        self.delay, self.follows = self.least_delay, False
         self.workers, self.hidden, self.center_time, self.stable = workers, hidden, center_time, stable
         self.period = self._whole(max(FIRST_PERIOD, self.delay + 1))
         self.join()
@@ -87,12 +93,22 @@ class PeriodController:
         """Seconds of an exchange of the whole vector."""
         return self.fragments * median_low(self.exchanges)
 
+    def needed_delay(self) -> int:
+        """Return the delay to take: changed rarely, too, and never shorter than an exchange under way may rely on."""
+        if not (self.follows and self.hidden and self.measured):
+            return self.delay
+        best = max(self.least_delay, theory.delay_for(self.step_time, self.exchange_time, fragments=self.fragments))
+        shorter = best <= SHORTER * self.delay and self.fragments == 1
+        return best if best > self.delay or shorter else self.delay
+
     def needed(self) -> int:
         """Return the period that this worker's own times ask for."""
+        delay, stable = self.needed_delay(), self.stable
         occupied = self.fragments * min(self.exchanges) if self.center_time is None else self.center_time
         return theory.period_for(
-            self.step_time, self.exchange_time, workers=self.workers, center_time=occupied, delay=self.delay,
-            fragments=self.fragments, hidden=self.hidden, stable=self.stable,
+            self.step_time, self.exchange_time, workers=self.workers, center_time=occupied, delay=delay,
+            fragments=self.fragments, hidden=self.hidden,
+            stable=None if stable is None else lambda period: stable(period, delay),
         )  # fmt: skip
 
     def assess(self) -> None:
@@ -109,19 +125,24 @@ class PeriodController:
         """
         if not self.interval:
             return self.period
-        least = self.delay + 1 if self.delay > 1 else 1
+        delay = self.needed_delay()
+        least = delay + 1 if delay > 1 else 1
         best = self._whole(max(least, round(max(self.interval, slowest) / self.step_time)))
-        change = best > LONGER * self.period or best <= SHORTER * self.period
+        change = best > LONGER * self.period or best <= SHORTER * self.period or self.period < least
         return best if change and abs(best - self.period) >= min(LEAST_CHANGE, self.period) else self.period
 
     def adopt(self, period: int) -> str | None:
         """Take a period from the last exchange on; return what to record of the change, if it is one."""
-        if period == self.period:
+        delay = min(self.needed_delay(), max(1, period - 1))
+        if (period, delay) == (self.period, self.delay):
             return None
-        before, self.period = self.period, period
+        before, self.period, late = self.period, period, delay != self.delay
+        self.delay = delay
         self.next = max(0, self.last) + period // self.fragments
         times = f"a step takes {self.step_time:.4g} s, an exchange {self.exchange_time:.4g} s" if self.measured else ""
-        return f"{before} → {period}{': ' if times else ''}{times}"
+        after = f"{before} → {period}" if before != period else f"{period}"
+        after += f", answers used after {delay} steps" if late else ""
+        return f"{after}{': ' if times else ''}{times}"
 
     def join(self) -> None:
         """A new incarnation begins at clock 0. What was measured still holds."""
@@ -135,6 +156,7 @@ class PeriodController:
         """Return what decides the next changes."""
         return {
             "period": self.period,
+            "delay": self.delay,
             "last": self.last,
             "next": self.next,
             "interval": self.interval,
@@ -145,7 +167,8 @@ class PeriodController:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
-        self.period, self.last, self.next = state["period"], state["last"], state["next"]
+        self.period, self.delay = state["period"], state["delay"]
+        self.last, self.next = state["last"], state["next"]
         self.interval, self.fresh = state["interval"], state["fresh"]
         self.steps = deque(state["steps"], maxlen=STEPS)
         self.exchanges = deque(state["exchanges"], maxlen=EXCHANGES)

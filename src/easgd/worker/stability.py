@@ -30,13 +30,14 @@ def warnings(method: Method, lr: float, workers: int, schedule: str, curvature: 
 
 def stable_period(
     method: Method, lr: float, workers: int, schedule: str, curvature: float | None
-) -> Callable[[int], bool] | None:
-    """Return what says whether the method is stable at a period; None where no curvature is declared."""
+) -> Callable[[int, int], bool] | None:
+    """Return what says whether the method is stable at a period and a delay; None where no curvature is declared."""
     if curvature is None:
         return None
 
-    def stable(period: int) -> bool:
-        return not warnings(replace(method, period=period), lr, workers, schedule, curvature)
+    def stable(period: int, delay: int = 1) -> bool:
+        late = {"delay": delay} if delay > max(1, method.delay) else {}
+        return not warnings(replace(method, period=period, **late), lr, workers, schedule, curvature)
 
     return stable
 

@@ -58,7 +58,8 @@ class WorkerState:
     @property
     def due_after(self) -> int:
         """The clock of the step after which an exchange that begins now is completed."""
-        return self.clock + max(1, self.method.delay) - 1
+        delay = self.method.delay if self.controller is None else self.controller.delay
+        return self.clock + max(1, delay) - 1
 
     def prepare(self) -> None:
         """Before a message is read or a step is taken: let the velocity follow a changed learning rate."""

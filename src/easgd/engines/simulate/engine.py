@@ -141,7 +141,7 @@ class Simulation:
         if not state.due:
             return None
         message = state.message()
-        if message is not None and self.method.delay > 1 and state.parts[state.fragment].owns(message):
+        if message is not None and state.due_after > state.clock and state.parts[state.fragment].owns(message):
             message = message.clone()  # x may move before the center has read it
         flight = ExchangeInFlight(state.fragment, state.clock, state.due_after, now, message)
         worker.in_flight.append(flight)

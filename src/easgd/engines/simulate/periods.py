@@ -17,6 +17,7 @@ def prepare_periods(sim: Simulation, curvature: float | None) -> None:
     for worker in sim.workers:
         if (controller := worker.state.controller) is not None:
             controller.hidden = not sim.exchange_cost.blocking
+            controller.follows = sim.schedule_name == "async" and sim.method.delay > 0
             controller.center_time = sim.cost.service
             lr = worker.state.replica.lr
             controller.stable = stable_period(sim.method, lr, sim.launched, sim.schedule_name, curvature)
