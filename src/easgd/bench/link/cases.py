@@ -23,10 +23,10 @@ RIVALS = {
 """On a process group: synchronous, so that every link gives them the same numbers."""
 OURS = (
     "easgd/period=10",
-    "easgd/period=50/compression=int8",
+    "easgd/period=auto/compression=int8",
     "eamsgd/period=50/compression=int8",
+    "eamsgd/period=auto/compression=int8",
     "diloco/period=50/compression=int8",
-    "easgd/period=auto",
 )
 
 
