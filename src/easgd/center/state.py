@@ -17,6 +17,7 @@ from torch import Tensor
 
 from easgd.center.fused_rules import fused_exchange
 from easgd.center.guard import Guard, Refusal
+from easgd.center.history import Journal, Sender
 from easgd.kernels import fused as kernels
 from easgd.methods import Method, Slots
 
@@ -42,7 +43,9 @@ class CenterState:
         self, method: Method, slots: Slots, *, clock: Clock | None = None, total: Tensor | None = None,
         fused: bool = True, guard: Guard | None = None,
     ) -> None:  # fmt: skip
-        self.method, self.slots, self.guard = method, slots, guard
+        self.method, self.slots, self.guard, self.fused = method, slots, guard, fused
+        self.journal: Journal | None = None
+        """Where every change is written down before it is made, if somebody asked for it."""
         self.refusal = Refusal()
         """Why the last refused message was refused."""
         self.update_sqnorm: float | None = None
@@ -109,6 +112,8 @@ class CenterState:
         if self._fused is not None and through is None:
             self.apply_array_(message.numpy(), scale)
             return message
+        if self.journal is not None:
+            self.journal.note(self, "apply", message, scale, through is not None)
         d = self.method.propose(self.slots, message, scale)
         d = d if through is None else through(d)
         self._update(d)
@@ -124,6 +129,8 @@ class CenterState:
             vector = torch.from_numpy(message)
             vector.copy_(self.apply(vector, scale))
         else:
+            if self.journal is not None:
+                self.journal.note(self, "apply", torch.from_numpy(message), scale)
             self.update_sqnorm = self._fused(message, scale, self._clock[VERSION] - self._clock[AVERAGED_FROM])
             self._clock[VERSION] += 1
         return self.update_sqnorm
@@ -132,7 +139,7 @@ class CenterState:
         """Both ends of the spring in one pass: x is the part of a worker's variable that begins at element `at` here.
 
         Returns Σd², infinite if that is not finite (see `kernels.fused.move_`). A stripe may be moved in several parts:
-        the caller ends them with `tick`.
+        the caller ends them with `tick`, and notes the whole in the journal before the first.
         """
         assert self._array is not None
         return kernels.move_(x, self._array[at : at + x.size], kernels.f32(scale), kernels.f32(gain))
@@ -145,6 +152,8 @@ class CenterState:
         """Apply one message that wants no answer; False if it was refused."""
         if not self.accepts(message, scale, rank):
             return False
+        if self.journal is not None:
+            self.journal.note(self, "apply", message, scale)
         self._update(self.method.propose(self.slots, message, scale))
         return True
 
@@ -166,19 +175,23 @@ class CenterState:
             self.add_to_round(d)
         self.end_round()
 
-    def add_to_round(self, d: Tensor) -> None:
-        """Add one worker's change to the round's sum.
+    def add_to_round(self, d: Tensor, scale: float = 1.0) -> None:
+        """Add one worker's change, made with this scale, to the round's sum.
 
         Call it in the order of the ranks: a floating-point sum depends on it, and two runs must not differ.
         """
         if self._total is None:
             self._total = torch.zeros_like(self.x)
+        if self.journal is not None:
+            self.journal.note(self, "add", d, scale)
         self._total += d
 
     def end_round(self) -> None:
         """Update the center with the round's sum. The sum is given up first: whoever is killed here applies it once."""
         assert self._total is not None
         d = self._total.clone()
+        if self.journal is not None:
+            self.journal.note(self, "round", d)
         self._total.zero_()
         self._update(d)
 
@@ -187,13 +200,22 @@ class CenterState:
         return d if d is not None and self.method.answers_with == "difference" else self.x.clone()
 
     def exchange_all(
-        self, messages: Sequence[Tensor | None], scales: Sequence[float], ranks: Sequence[int | None] | None = None
-    ) -> list[Tensor | None]:
-        """Answer all messages, given in the order of the ranks, from the same x̃; None for one that was refused."""
-        senders = [None] * len(messages) if ranks is None else ranks
-        proposed = [self.propose(*each) for each in zip(messages, scales, senders, strict=True)]
-        if changes := [d for d in proposed if d is not None]:
-            self.absorb_round(changes)
+        self, messages: Sequence[Tensor | None], scales: Sequence[float], ranks: Sequence[int | None] | None = None,
+        senders: Sequence[Sender] | None = None,
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Answer all messages, given in the order of the ranks, from the same x̃; None for one that was refused.
+
+        `senders` are for the journal, where there is one.
+        """
+        whose = [None] * len(messages) if ranks is None else ranks
+        proposed = [self.propose(*each) for each in zip(messages, scales, whose, strict=True)]
+        for k, d in enumerate(proposed):
+            if self.journal is not None and senders is not None:
+                self.journal.history.sender = senders[k]
+            if d is not None:
+                self.add_to_round(d, scales[k])
+        if any(d is not None for d in proposed):
+            self.end_round()
         pairs = zip(messages, proposed, strict=True)
         return [None if m is not None and d is None else self.round_answer(d) for m, d in pairs]
 
@@ -202,6 +224,8 @@ class CenterState:
     def begin_average(self) -> None:
         """Forget the time average so far: it begins here and now."""
         if self.average is not None:
+            if self.journal is not None:
+                self.journal.note(self, "average")
             self.average.copy_(self.x)
             self._clock[AVERAGED_FROM] = self._clock[VERSION]
 

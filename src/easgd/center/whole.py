@@ -7,11 +7,12 @@ counts the fragment's own updates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from easgd.center.guard import Guard
+from easgd.center.history import History, Journal
 from easgd.center.layout import fragment_bounds, saved_clocks
 from easgd.center.state import CenterState
 from easgd.methods import Method, Slots
@@ -64,6 +65,23 @@ class Center:
         """Let the guards forget a worker that has died or starts anew."""
         for guard in self.guards:
             guard.forget(rank)
+
+    def record(
+        self, history: History, at: int = 0, *, epoch: int = 0, codec: str = "",
+        began: Literal["open", "restore"] = "open",
+    ) -> None:  # fmt: skip
+        """Write down every change from now on; these vectors begin at element `at` of the run's."""
+        for (a, b), part in zip(self.bounds, self.parts, strict=True):
+            if a < b:
+                part.journal = Journal(history, at + a, at + b, epoch)
+                part.journal.opened(part, began, codec)
+
+    def end_record(self) -> None:
+        """Write down the last value, where changes were."""
+        for part in self.parts:
+            if part.journal is not None:
+                part.journal.ended(part)
+                part.journal = None
 
     def begin_average(self) -> None:
         """Forget the time average so far: it begins here and now."""

@@ -66,7 +66,8 @@ def simulate(
         **settings: weight_decay (λ); optimizer and scheduler, functions that make a worker's own from its parameters
             and from its optimizer; faults, a list of `Fault`; curvature, to have (η, α) checked against it;
             nonfinite, "skip" (default), "reset" or "raise"; guard, how many times the usual distance from the center a
-            message may have (30; 0 for any); parallel, gradients computed at once by threads.
+            message may have (30; 0 for any); parallel, gradients computed at once by threads; history, a
+            `easgd.center.history.History` in which every exchange is written down.
 
     Returns:
         A `Trajectory`.
@@ -109,6 +110,7 @@ def simulate(
     try:
         done = sim.run(steps, keep)
     finally:
+        sim.end_record()
         sim.gradients.close()
     rows = done + 1
     average = None if out.average is None else out.average[:rows]

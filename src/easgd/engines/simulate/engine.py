@@ -20,6 +20,7 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.center.guard import Refusal, check_factor, refusal_error
+from easgd.center.history import History, Sender
 from easgd.center.whole import Center
 from easgd.engines.simulate.compressed_link import links_of
 from easgd.engines.simulate.cost import CostModel
@@ -66,6 +67,7 @@ class Simulation:
         on_record: Callable[[Record], None] | None = None,
         compression: str | None = None,
         guard: float | None = None,
+        history: History | None = None,
     ) -> None:
         method.check(workers, lr)
         method.check_size(x0.numel())
@@ -88,6 +90,8 @@ class Simulation:
         self.time, self.ticks, self.alive = 0.0, 0, workers
         self.faults = sorted(faults, key=lambda f: f.time)
         self.struck = 0
+        self.history = history
+        self._recording, self._rolls, self._sent = False, 0, 0
         self._make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
@@ -111,6 +115,7 @@ class Simulation:
 
     def run(self, steps: int, on_tick: Callable[[Simulation], None] | None = None) -> int:
         """Advance by `steps` ticks (rounds, if synchronous); return how many were done before all workers died."""
+        self._begin_record()
         for done in range(steps):
             if not self.schedule.tick():
                 self.on_record(Event("stopped", self.time, None, "no worker is left"))
@@ -124,6 +129,33 @@ class Simulation:
     def living(self) -> list[SimWorker]:
         """The workers that are alive, by rank."""
         return [worker for worker in self.workers if worker.alive]
+
+    # the history -----------------------------------------------------------------------------------------------
+
+    def _begin_record(self) -> None:
+        """Write down the start value, when the first step is about to be taken: a saved state is loaded by then."""
+        if self.history is not None and not self._recording:
+            self._recording = True
+            self.center.record(self.history, codec=self.compression or "")
+            self._roll()
+
+    def _roll(self) -> None:
+        if self.history is not None:
+            self.history.roll(self._rolls, [worker.state.rank for worker in self.living], max(1, self.alive))
+            self._rolls += 1
+
+    def sender(self, worker: SimWorker) -> Sender:
+        """A name for the exchange that this worker makes now; it is the history's sender from here on."""
+        self._sent += 1
+        sender = Sender(worker.state.rank, worker.state.incarnation, self._sent, max(1, self.alive))
+        if self.history is not None:
+            self.history.sender = sender
+        return sender
+
+    def end_record(self) -> None:
+        """Write down the last value."""
+        if self._recording:
+            self.center.end_record()
 
     # what schedules compose ------------------------------------------------------------------------------------
 
@@ -151,6 +183,7 @@ class Simulation:
         """The center answers this worker's message, atomically."""
         center, scale, rank = self.center.parts[flight.fragment], self.scale(worker, flight.fragment), worker.state.rank
         self.observe(worker, flight)
+        self.sender(worker)
         if worker.links is None:
             answer = center.exchange(flight.message, scale, rank=rank)
         else:
@@ -170,6 +203,13 @@ class Simulation:
         flight.answer = None if flight.dropped else answer
         if answer is None:
             self.refused(worker, self.center.parts[flight.fragment].refusal)
+        elif self.history is not None and flight.message is not None and self.method.answers_with == "difference":
+            self.history.answer(answer, self.center.bounds[flight.fragment][0])
+
+    def push(self, worker: SimWorker, fragment: int, message: Tensor) -> bool:
+        """A message that wants no answer reaches the center."""
+        self.sender(worker)
+        return self.center.parts[fragment].push(message, self.scale(worker, fragment))
 
     def refused(self, worker: SimWorker, why: Refusal) -> None:
         """A message did not reach the center: the policy decides what becomes of the worker."""
@@ -209,7 +249,7 @@ class Simulation:
         refusals = [parts[f].refusal for f, push in pushes if not parts[f].accepts(push, 1.0, state.rank)]
         own = state.finish()
         measure(worker, due)
-        if own is not None and not parts[0].push(own, 1.0):
+        if own is not None and self.sender(worker) and not parts[0].push(own, 1.0):
             refusals.append(Refusal())  # the center is the worker's own x: nothing travels
         loss = self.gradients.loss(state)
         if first_drop(worker.scheduler, loss) and self.method.averages_from_first_drop:
@@ -260,6 +300,7 @@ class Simulation:
         if fault.what in ("death", "join"):
             self.center.forget(fault.worker)
             self.alive = len(self.living)
+            self._roll()
             self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
 
     # saving ----------------------------------------------------------------------------------------------------

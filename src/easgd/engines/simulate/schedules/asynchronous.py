@@ -83,7 +83,7 @@ class Asynchronous:
         elif kind == DONE:
             self._done(worker)
         else:
-            sim.center.parts[fragment].push(self.in_flight.pop(number), sim.scale(worker, fragment))
+            sim.push(worker, fragment, self.in_flight.pop(number))
 
     def _awaited(self, worker: SimWorker, fragment: int) -> bool:
         """Whether the worker's present step cannot end without the answer to this exchange."""
@@ -116,7 +116,7 @@ class Asynchronous:
     def _serve(self, worker: SimWorker, number: int, fragment: int) -> None:
         sim = self.sim
         if number in self.in_flight:  # the sender died after it had sent; nobody waits for the answer
-            sim.center.parts[fragment].push(self.in_flight.pop(number), sim.scale(worker, fragment))
+            sim.push(worker, fragment, self.in_flight.pop(number))
             return
         sim.serve(worker, worker.flight(fragment))
         _, down = sim.exchange_cost.seconds(sim.alive, fragment)

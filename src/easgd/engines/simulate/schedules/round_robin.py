@@ -39,7 +39,7 @@ class RoundRobin:
         worker.step.waiting = now - sim.time
         sim.time = now + work + worker.step.communication
         for fragment, push in sim.step(worker, sim.time):
-            sim.center.parts[fragment].push(push, sim.scale(worker, fragment))
+            sim.push(worker, fragment, push)
         set_periods(sim, [worker])
         return True
 

@@ -37,15 +37,18 @@ class Synchronous:
             worker.step.communication = sim.exchange_cost.exposed(worker, start, work)
             ends.append(max(start, worker.paused_until) + work + worker.step.communication)
         sim.time = max(ends)
-        pushes: dict[int, list[Tensor]] = {}
+        pushes: dict[int, list[tuple[SimWorker, Tensor]]] = {}
         for i, worker in enumerate(workers):
             worker.step.waiting = sim.time - ends[i] + max(0.0, worker.paused_until - start)
             for fragment, push in sim.step(worker, sim.time):
                 change = sim.method.propose(sim.center.parts[fragment].slots, push, sim.scale(worker, fragment))
-                pushes.setdefault(fragment, []).append(change)
+                pushes.setdefault(fragment, []).append((worker, change))
             sim.gradients.ahead(later.state for later in workers[i + 1 :])
         for fragment, changes in pushes.items():
-            sim.center.parts[fragment].absorb_round(changes)
+            for worker, change in changes:
+                sim.sender(worker)
+                sim.center.parts[fragment].add_to_round(change, sim.scale(worker, fragment))
+            sim.center.parts[fragment].end_round()
         set_periods(sim, workers)
         return True
 
@@ -56,9 +59,12 @@ class Synchronous:
             sim.observe(worker, flight)
         messages = [flight.message for _, flight in asking]
         scales, ranks = [sim.scale(w, fragment) for w, _ in asking], [w.state.rank for w, _ in asking]
-        answers = sim.center.parts[fragment].exchange_all(messages, scales, ranks)
+        senders = [sim.sender(worker) for worker, _ in asking]
+        answers = sim.center.parts[fragment].exchange_all(messages, scales, ranks, senders)
         up, down = sim.exchange_cost.seconds(len(asking), fragment)
-        for (worker, flight), answer in zip(asking, answers, strict=True):
+        for (worker, flight), answer, sender in zip(asking, answers, senders, strict=True):
+            if sim.history is not None:
+                sim.history.sender = sender
             flight.seconds = up + len(asking) * sim.exchange_cost.service(fragment) + down
             sim.answered(worker, flight, answer)
             if flight.answer is not None:
