@@ -6,20 +6,20 @@ it is told to, and restarts what has died; a call that fails may have been execu
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from torch import Tensor
 
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import LinkError, Reply, Request
 from easgd.errors import SettingError, UnreachableError
+from easgd.runtime import time
 
 PAUSE = 0.05
 

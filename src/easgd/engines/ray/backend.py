@@ -6,17 +6,16 @@ Ray places actors, reports their deaths, restarts those of the center, and ends 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray.exceptions import GetTimeoutError, RayError
 from torch import Tensor
 
 from easgd.engines.ray.actor_link import CoordinatorProxy
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.cluster import Cluster, connect
 from easgd.engines.ray.final import final_centers
 from easgd.engines.ray.output_receiver import OutputReceiver
@@ -30,6 +29,7 @@ from easgd.launch.backend import Change, Ended, RunRequest
 from easgd.launch.event_log import EventLog, prepare
 from easgd.launch.output import say
 from easgd.launch.run_directory import OwnedRun, base, live_runs
+from easgd.runtime import time
 
 TOKEN = "ray-token"  # the name of a file, not a secret
 CALL_SECONDS = 30.0

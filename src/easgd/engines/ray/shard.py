@@ -8,8 +8,6 @@ A shard knows nothing of how messages travel. Any number of threads may call it.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from easgd.compress import Codec, DeltaCodec, Float32
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
 from easgd.methods import Method, Slots
+from easgd.runtime import threading, time
 
 WAIT_SECONDS = 2.0
 HOLD_SECONDS = 20.0
