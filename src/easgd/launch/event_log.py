@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ from easgd.errors import SettingError
 from easgd.files import reason
 from easgd.launch.output import say
 from easgd.records import LAST_LOSSES, Breakdown, Event, Record, Step, breakdown, last_losses, read_records
+from easgd.runtime import time
 
 STRAGGLER = 1.5
 """A worker whose step takes this many times the usual one is named in the summary."""

@@ -12,7 +12,6 @@ The engine is behind `Backend`; everything here happens on the caller's thread.
 from __future__ import annotations
 
 import signal
-import time
 from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from easgd.launch.backend import Backend, Ended
 from easgd.launch.observer import Observer, ObserverThread
 from easgd.launch.output import say
 from easgd.launch.target import APART
+from easgd.runtime import time
 from easgd.signals import handle_signals
 
 if TYPE_CHECKING:

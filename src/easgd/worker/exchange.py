@@ -14,9 +14,7 @@ over memory is the cheaper way.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import torch
@@ -26,6 +24,7 @@ from easgd.center.client import CenterClient
 from easgd.center.guard import refusal_error
 from easgd.errors import CenterLostError, UnreachableError
 from easgd.machine import usable_cores
+from easgd.runtime import threading, time
 from easgd.worker.first_gradient import compare_first_gradients
 from easgd.worker.in_flight import InFlight
 from easgd.worker.pacing import set_period
@@ -57,7 +56,7 @@ class Exchange:
         self.in_flight: list[InFlight] = []
         self.deferred = False
         self._comparing = workers > 1 and client is not None and state.incarnation == 0
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
+        self._pool = threading.ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._reset_due, self._misses, self.refusals = False, 0, 0
         self._living, self._warned = 0 if client is None else client.living, False
         self._seen = [0 if client is None else client.updates(f) for f in range(self.method.fragments)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TextIO
 
 from easgd.files import reason
 from easgd.records import Event, Record, Step
+from easgd.runtime import time
 
 FLUSH_SECONDS = 0.5
 

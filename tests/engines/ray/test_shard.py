@@ -243,3 +243,36 @@ def test_a_held_shard_lets_no_new_exchange_in(monkeypatch):
     assert torch.equal(shard.center.x, before)
     shard.take()
     assert ask(shard, 0, 1, torch.ones(N))[0] == Status.DONE
+
+
+def test_two_snapshots_at_once_do_not_release_each_other(monkeypatch):
+    """A joiner's snapshot ends while the supervisor's is under way: what that one holds up stays out."""
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
+    shard = make()
+    ask(shard, 0, 0, torch.ones(N))
+    target = shard.hold("supervisor")
+    shard.hold("joiner")
+    shard.take({}, ticket="joiner")
+    assert ask(shard, 0, 1, torch.ones(N))[0] == Status.WAIT
+    state = shard.take(target, ticket="supervisor")
+    assert (state["whole"], state["version"]) == (True, 1)
+    assert ask(shard, 0, 1, torch.ones(N))[0] == Status.DONE
+
+
+def test_a_snapshot_whose_hold_is_over_is_not_whole(monkeypatch):
+    monkeypatch.setattr(shards, "HOLD_SECONDS", -1.0)
+    shard = make()
+    ask(shard, 0, 0, torch.ones(N))
+    target = shard.hold("late")
+    ask(shard, 0, 1, torch.ones(N))
+    state = shard.take(target, ticket="late")
+    assert (state["whole"], state["version"]) == (False, 2)
+
+
+def test_a_snapshot_that_is_given_up_lets_exchanges_go_on(monkeypatch):
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
+    shard = make()
+    shard.hold("one")
+    assert ask(shard, 0, 0, torch.ones(N))[0] == Status.WAIT
+    shard.release("one")
+    assert ask(shard, 0, 0, torch.ones(N))[0] == Status.DONE

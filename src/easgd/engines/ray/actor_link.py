@@ -6,20 +6,21 @@ it is told to, and restarts what has died; a call that fails may have been execu
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from torch import Tensor
 
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import LinkError, Reply, Request
 from easgd.errors import SettingError, UnreachableError
+from easgd.runtime import time
 
 PAUSE = 0.05
 
@@ -102,17 +103,21 @@ def snapshot(shards: Sequence[Any], center: str, seconds: float = 30.0) -> list[
     """The states of a center's shards at one moment: an exchange is in all of them or in none.
 
     First every shard stops letting exchanges begin and says how far each worker has come; those that are behind
-    another shard catch up, and then all copy. Raises `UnreachableError` if a shard does not answer.
+    another shard catch up, and then all copy. Several snapshots may be under way, each by its ticket: one that ends
+    must not let exchanges go on that another one still holds up. Raises `UnreachableError` if a shard does not answer.
     """
+    ticket = secrets.token_hex(8)
     try:
         target: Reached | None = None
         if len(shards) > 1:
-            held = ray.get([s.hold.remote(center) for s in shards], timeout=seconds)
+            held = ray.get([s.hold.remote(center, ticket) for s in shards], timeout=seconds)
             target = {}
             for reached in held:
                 for key, at in reached.items():
                     target[key] = max(at, target.get(key, at))
-        states: list[dict[str, Any]] = ray.get([s.take.remote(center, target) for s in shards], timeout=seconds)
+        states: list[dict[str, Any]] = ray.get([s.take.remote(center, target, ticket) for s in shards], timeout=seconds)
     except RayError as error:
+        for s in shards:
+            s.release.remote(center, ticket)  # nobody waits for that: without it, the hold lapses
         raise UnreachableError(f"a shard of the center does not answer ({type(error).__name__})") from error
     return states

@@ -6,17 +6,17 @@ Ray places actors, reports their deaths, restarts those of the center, and ends 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from torch import Tensor
 
 from easgd.engines.ray.actor_link import CoordinatorProxy
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.cluster import Cluster, connect
 from easgd.engines.ray.final import final_centers
 from easgd.engines.ray.output_receiver import OutputReceiver
@@ -25,14 +25,16 @@ from easgd.engines.ray.private import ClusterStore
 from easgd.engines.ray.running import RunningWorker, actor_name
 from easgd.engines.ray.settings import Settings
 from easgd.engines.ray.supervisor import RayCenterReader, Supervisor
-from easgd.errors import SettingError
+from easgd.errors import SettingError, UnreachableError
 from easgd.launch.backend import Change, Ended, RunRequest
 from easgd.launch.event_log import EventLog, prepare
 from easgd.launch.output import say
 from easgd.launch.run_directory import OwnedRun, base, live_runs
+from easgd.runtime import time
 
 TOKEN = "ray-token"  # the name of a file, not a secret
 CALL_SECONDS = 30.0
+START_PAUSE = 0.1
 START_SECONDS = 300.0
 """How long processes may take to start. Alone it is seconds; on a busy machine that reads torch from a cold disk, more
 than a minute."""
@@ -88,14 +90,21 @@ def _portable(target: Sequence[Any]) -> list[Any]:
     return [kind, str(path), path.read_bytes(), *rest[1:]]
 
 
-def _started(answer: Any) -> Any:
-    """Wait for the first answer of an actor that may still be starting."""
-    try:
-        return ray.get(answer, timeout=START_SECONDS)
-    except GetTimeoutError as error:
-        raise SettingError(
-            f"the cluster has not started the run's coordinator within {START_SECONDS:g} s; `ray status` shows its load"
-        ) from error
+def _started(call: Callable[[], Any], done: Callable[[Any], bool] = lambda answer: True) -> Any:
+    """Return the first answer of a coordinator that may still be starting, or have to be started again."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            if done(answer := ray.get(call(), timeout=max(1.0, end - time.monotonic()))):
+                return answer
+        except (GetTimeoutError, RayActorError) as error:
+            problem: Exception | None = error
+        else:
+            problem = None
+        if time.monotonic() > end:
+            hint = f"within {START_SECONDS:g} s; `ray status` shows its load"
+            raise SettingError(f"the cluster has not started the run's coordinator {hint}") from problem
+        time.sleep(START_PAUSE)
 
 
 class RayBackend:
@@ -114,7 +123,8 @@ class RayBackend:
 
     def open(self) -> None:
         self.coordinator = CoordinatorProxy(self.run_id).actor
-        self.plan = _started(self.coordinator.describe.remote())
+        # None: the run's owner has not begun it yet.
+        self.plan = _started(self.coordinator.describe.remote, lambda plan: plan is not None)
         self._cpus = self._cpus_each()
 
     def _cpus_each(self) -> float:
@@ -223,7 +233,7 @@ class OwnedRayBackend(RayBackend):
         self.plan = plan_of(self.directory, self.settings)
         self.coordinator, shards = place(self.run_id, self.cluster, self.request.workers, self.settings)
         self._actors = [*shards, self.coordinator]
-        _started(self.coordinator.begin.remote(self.plan, shards))
+        _started(partial(self.coordinator.begin.remote, self.plan, shards))
         assert self.event_log is not None
         self.supervisor = Supervisor(self.coordinator, shards, self.out, self.event_log, self.settings.interval)
         self.supervisor.start()
@@ -273,7 +283,7 @@ class OwnedRayBackend(RayBackend):
     def final_centers(self) -> dict[str, dict[str, Tensor]]:
         assert self.supervisor is not None
         self.supervisor.close()
-        with suppress(RayError):
+        with suppress(RayError, UnreachableError):
             self.supervisor.check()
         return final_centers(self.supervisor)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from easgd.engines.ray.actor_link import CoordinatorProxy
 from easgd.engines.ray.messages import Kind, Reply, Status
 from easgd.engines.ray.transport import PendingRequest, Transport
 from easgd.errors import CenterLostError, UnreachableError
+from easgd.runtime import time
 
 RETRY_SECONDS = 6.0
 SNAPSHOT_SECONDS = 300.0

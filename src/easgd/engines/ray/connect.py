@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import ray
 import torch
 from ray.exceptions import RayError
 from torch import Tensor
@@ -21,11 +19,13 @@ from easgd.center.layout import (
 )
 from easgd.compress import Codec
 from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, joint, numpy_of, snapshot
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.messages import LinkError, ShardLink
 from easgd.engines.ray.sockets import SocketLink
 from easgd.engines.ray.transport import Transport
 from easgd.errors import UnreachableError
+from easgd.runtime import time
 
 POLL = 0.02
 OPEN_SECONDS = 300.0  # the shards may still be starting, on a busy machine

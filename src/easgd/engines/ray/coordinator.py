@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from easgd.engines.ray.membership import Membership
+from easgd.runtime import time
 
 WAIT_SECONDS = 1.0
 ENROLL_SECONDS = 5.0

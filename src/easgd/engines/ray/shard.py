@@ -8,9 +8,8 @@ A shard knows nothing of how messages travel. Any number of threads may call it.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,11 +22,20 @@ from easgd.compress import Codec, DeltaCodec, Float32
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
 from easgd.methods import Method, Slots
+from easgd.runtime import threading, time
 
 WAIT_SECONDS = 2.0
 HOLD_SECONDS = 20.0
 
 Answer = tuple[Reply, Tensor | None]
+
+
+@dataclass
+class Hold:
+    """A snapshot under way: up to which sequence each worker and fragment may come in, and until when it waits."""
+
+    allowed: dict[tuple[int, int], int]
+    until: float
 
 
 class Shard:
@@ -51,8 +59,7 @@ class Shard:
         self.joined_at: dict[int, list[int]] = {}
         self._changed = threading.Condition()
         self._round: dict[int, tuple[int, int, Tensor | None]] = {}  # by rank: fragment, sequence, change
-        self._allowed: dict[tuple[int, int], int] | None = None  # while held: up to which sequence each may come in
-        self._held_until = 0.0
+        self._holds: dict[str, Hold] = {}  # by ticket: several snapshots may be under way
         warm(method)
 
     @property
@@ -241,28 +248,35 @@ class Shard:
 
     # snapshots -------------------------------------------------------------------------------------------------
 
-    def hold(self) -> Reached:
-        """Let no new exchange begin; return how far each worker has come."""
+    def hold(self, ticket: str = "") -> Reached:
+        """Let no new exchange begin until `take` with the same ticket; return how far each worker has come."""
         with self._changed:
-            self._allowed = {key: entry.sequence for key, entry in self.ledger.entries.items()}
-            self._held_until = time.monotonic() + HOLD_SECONDS
+            allowed = {key: entry.sequence for key, entry in self.ledger.entries.items()}
+            self._holds[ticket] = Hold(allowed, time.monotonic() + HOLD_SECONDS)
             return self.ledger.reached(living=True)
 
-    def take(self, target: Reached | None = None, seconds: float = 5.0) -> dict[str, Any]:
+    def take(self, target: Reached | None = None, seconds: float = 5.0, ticket: str = "") -> dict[str, Any]:
         """Return the state when every worker has come as far as `target`, and let exchanges go on.
 
-        A worker that was killed between its messages to two shards never comes: then `whole` is False.
+        `whole` is False where a worker does not come, killed between its messages to two shards, and where the hold was
+        over before this call.
         """
         with self._changed:
             whole = True
             if target is not None:
-                self._allowed = {key: sequence for key, (_, sequence) in target.items()}
+                if ticket in self._holds:
+                    self._holds[ticket].allowed = {key: sequence for key, (_, sequence) in target.items()}
                 self._changed.notify_all()
-                whole = self._changed.wait_for(lambda: self._reached(target), seconds)
+                whole = self._changed.wait_for(lambda: self._reached(target), seconds) and ticket in self._holds
             state = {**self.state(), "whole": whole}
-            self._allowed = None
-            self._changed.notify_all()
+            self.release(ticket)
             return state
+
+    def release(self, ticket: str) -> None:
+        """Give a hold up, and let exchanges go on that no other one is in the way of."""
+        with self._changed:
+            self._holds.pop(ticket, None)
+            self._changed.notify_all()
 
     def _reached(self, target: Reached) -> bool:
         mine, parts = self.ledger.reached(), self.center.parts
@@ -273,17 +287,22 @@ class Shard:
     def _enter(self, request: Request) -> bool:
         """Wait while a snapshot holds this exchange up; False when that takes long."""
         end = time.monotonic() + WAIT_SECONDS
-        while self._allowed is not None and request.sequence > self._allowed.get((request.rank, request.fragment), -1):
+        while self._holds and (until := self._held_until(request)) is not None:
             now = time.monotonic()
-            if now > self._held_until:
-                self._allowed = None  # whoever held it is gone
-            elif now > end:
+            if now > end:
                 return False
-            else:
-                self._changed.wait(min(end, self._held_until) - now + 1e-3)
+            self._changed.wait(min(end, until) - now + 1e-3)
         # Its place may have been taken, or itself applied, while it waited.
         entry = self.ledger.entries.get((request.rank, request.fragment))
         return entry is not None and entry.incarnation == request.incarnation and entry.sequence < request.sequence
+
+    def _held_until(self, request: Request) -> float | None:
+        """Until when a snapshot may hold this exchange up; None if none does."""
+        now, key = time.monotonic(), (request.rank, request.fragment)
+        for ticket in [ticket for ticket, hold in self._holds.items() if now > hold.until]:
+            del self._holds[ticket]  # whoever held it is gone
+        behind = [hold.until for hold in self._holds.values() if request.sequence > hold.allowed.get(key, -1)]
+        return min(behind, default=None)
 
     # saving ----------------------------------------------------------------------------------------------------
 

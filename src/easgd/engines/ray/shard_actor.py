@@ -80,11 +80,16 @@ class ShardActor:
         reply, answer = self._serve(Request(*head), message)
         return tuple(reply), None if answer is None else answer.numpy()
 
-    def hold(self, center: str) -> Reached:
+    def hold(self, center: str, ticket: str) -> Reached:
         """First half of a snapshot."""
-        return self.shards[center].hold()
+        return self.shards[center].hold(ticket)
 
-    def take(self, center: str, target: Reached | None) -> dict[str, Any]:
+    def take(self, center: str, target: Reached | None, ticket: str) -> dict[str, Any]:
         """Second half of a snapshot."""
-        state = self.shards[center].take(target)
+        state = self.shards[center].take(target, ticket=ticket)
         return {**state, "slots": numpy_of(state["slots"])}
+
+    def release(self, center: str, ticket: str) -> None:
+        """Give a snapshot up."""
+        if center in self.shards:
+            self.shards[center].release(ticket)

@@ -17,8 +17,6 @@ import select
 import socket
 import struct
 import termios
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -27,6 +25,7 @@ import torch
 from torch import Tensor
 
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
+from easgd.runtime import threading, time
 
 MAGIC = b"EAS2"
 REQUEST = struct.Struct("<4sIIqBdIdBQ")

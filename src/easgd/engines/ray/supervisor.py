@@ -9,12 +9,9 @@ The launcher's own folder is the one place where a run is saved: no other machin
 from __future__ import annotations
 
 import os
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import ray
 import torch
 from ray.exceptions import RayError
 from safetensors.torch import load as unpack_tensors
@@ -24,10 +21,12 @@ from easgd import checkpoint
 from easgd.center.layout import Layout
 from easgd.engines.ray import actor_link
 from easgd.engines.ray.actor_link import numpy_of, tensors_of
+from easgd.engines.ray.calls import ray
 from easgd.engines.ray.membership import JOINED
 from easgd.errors import SettingError, UnreachableError
 from easgd.launch.event_log import EventLog
 from easgd.launch.output import say
+from easgd.runtime import threading, time
 
 POLL_SECONDS = 0.25
 CALL_SECONDS = 10.0

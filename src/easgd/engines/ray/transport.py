@@ -7,7 +7,6 @@ epoch; the worker writes that down and goes on from what the center has.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from easgd.engines.ray.messages import Kind, LinkError, Reply, Request, ShardLink, Status
 from easgd.errors import CenterLostError, UnreachableError
+from easgd.runtime import time
 
 PAUSE = 0.02
 Open = Callable[[int], ShardLink]

@@ -1,0 +1,39 @@
+"""The clock and the threads of code that can be simulated.
+
+A module that takes `time` and `threading` from here uses Python's own, at the same cost. The simulation of the cluster
+engine (`tests/support/chaos`) puts a virtual clock and threads of one seeded scheduler in their place while it runs.
+"""
+
+from __future__ import annotations
+
+import threading as _threading
+import time as _time
+from collections.abc import Callable
+from concurrent import futures as _futures
+from dataclasses import dataclass
+
+
+@dataclass
+class Clock:
+    """What is used of Python's `time`."""
+
+    time: Callable[[], float] = _time.time
+    monotonic: Callable[[], float] = _time.monotonic
+    perf_counter: Callable[[], float] = _time.perf_counter
+    sleep: Callable[[float], None] = _time.sleep
+
+
+@dataclass
+class Threads:
+    """What is used of Python's `threading`, and its pool of threads."""
+
+    Thread: type[_threading.Thread] = _threading.Thread
+    Condition: type[_threading.Condition] = _threading.Condition
+    Event: type[_threading.Event] = _threading.Event
+    Semaphore: type[_threading.Semaphore] = _threading.Semaphore
+    Timer: type[_threading.Timer] = _threading.Timer
+    ThreadPoolExecutor: type[_futures.ThreadPoolExecutor] = _futures.ThreadPoolExecutor
+
+
+time = Clock()
+threading = Threads()
