@@ -66,7 +66,8 @@ def simulate(
         **settings: weight_decay (λ); optimizer and scheduler, functions that make a worker's own from its parameters
             and from its optimizer; faults, a list of `Fault`; curvature, to have (η, α) checked against it;
             nonfinite, "skip" (default), "reset" or "raise"; guard, how many times the usual distance from the center a
-            message may have (30; 0 for any); parallel, gradients computed at once by threads.
+            message may have (30; 0 for any); parallel, gradients computed at once by threads; machines, `Machines`
+            whose workers share a center each (async).
 
     Returns:
         A `Trajectory`.
