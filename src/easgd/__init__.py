@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from easgd import theory as theory
     from easgd.engines.run import Result, run
-    from easgd.engines.simulate import CostModel, Fault, ModelGradient, Simulation, Trajectory, simulate
+    from easgd.engines.simulate import CostModel, Fault, Machines, ModelGradient, Simulation, Trajectory, simulate
     from easgd.errors import CenterLostError, NonFiniteError, SettingError
     from easgd.learning_rate import Stagnation, decay
     from easgd.methods import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "easgd.methods.base": "Method averaged",
     "easgd.methods.registry": "register",
-    "easgd.engines.simulate": "CostModel Fault ModelGradient Simulation Trajectory simulate",
+    "easgd.engines.simulate": "CostModel Fault Machines ModelGradient Simulation Trajectory simulate",
     "easgd.errors": "CenterLostError NonFiniteError SettingError",
     "easgd.engines.run": "Result run",
     "easgd.report.write": "write_report",
@@ -77,6 +77,7 @@ __all__ = [
     "LocalSGD",
     "MDownpour",
     "MVADownpour",
+    "Machines",
     "Method",
     "ModelGradient",
     "NonFiniteError",

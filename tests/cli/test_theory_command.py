@@ -131,3 +131,22 @@ def test_figure_data_is_the_theory(tmp_path):
     late = limit.compute()
     for setting, values in late.scaled.items():
         assert values[-1] == pytest.approx(late.limit[setting], rel=2e-3)
+
+
+def test_advice_says_how_far_a_run_scales(capsys):
+    """64 workers, 36 MB: at τ = 10 a link of 1 Gbit/s would have to carry 64 (36/8 + 36/8) MB a second."""
+    options = "--workers 64 --machines 8 --lr 0.01 --parameters 9000000 --link 1000 --step-time 0.1"
+    assert main(["theory", "advise", *options.split()]) == 0
+    text = capsys.readouterr().out
+    assert "461% SATURATED" in text  # 64 · 9 MB / 125 MB/s
+    assert "center per machine" in text
+    assert "saturates at workers" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [("--link 100", "give --parameters"), ("--parameters 1000", "give --link"), ("--machines 2", "give --parameters")],
+)
+def test_advice_on_scale_needs_all_of_its_numbers(capsys, options, says):
+    assert main(["theory", "advise", "--workers", "4", "--lr", "0.1", *options.split()]) == 2
+    assert says in capsys.readouterr().err

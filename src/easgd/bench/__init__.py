@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 # command-line name → module, which is imported when the benchmark is run
@@ -25,6 +26,7 @@ BENCHES = {
     "overhead": "easgd.bench.overhead",
     "loader": "easgd.bench.loader",
     "wire": "easgd.bench.wire",
+    "scale": "easgd.bench.scale",
     "train": "easgd.bench.train",
     "worth": "easgd.bench.worth",
     "link": "easgd.bench.link.speeds",
@@ -98,7 +100,19 @@ def in_processes(target: Callable[..., None], count: int, *arguments: Any, timeo
     processes = [context.Process(target=target, args=(*arguments, rank, barrier, queue)) for rank in range(count)]
     for process in processes:
         process.start()
-    results = [queue.get(timeout=timeout) for _ in processes]
+    results: list[Any] = []
+    end = time.monotonic() + timeout
+    while len(results) < count:
+        try:
+            results.append(queue.get(timeout=1.0))
+        except Empty:
+            failed = [process.exitcode for process in processes if process.exitcode]
+            if failed or time.monotonic() > end:
+                # The others may wait for it at the barrier.
+                for process in processes:
+                    process.kill()
+                why = f"exit code {failed[0]}" if failed else f"no result within {timeout:g} s"
+                raise RuntimeError(f"a process of the benchmark failed: {why}") from None
     for process in processes:
         process.join()
     return results

@@ -39,7 +39,7 @@ def rows(sizes: tuple[int, ...] = SIZES, processes: tuple[int, ...] = PROCESSES)
     torch.set_num_threads(1)
     cases = [(n, p) for n in sizes for p in processes]
     out = [_against_torch(n) for n in track(sizes, "torch expression", transient=True)]
-    return [*(_together(n, p) for n, p in track(cases, "processes", transient=True)), *out]
+    return [*(together(n, p) for n, p in track(cases, "processes", transient=True)), *out]
 
 
 def _against_torch(n: int) -> Row:
@@ -61,7 +61,8 @@ def _against_torch(n: int) -> Row:
     return Row(f"{n:,} elements, 1 process, torch expression", 1 / move, "exchanges/s", 1 / torch_, 1 / ratio)
 
 
-def _together(n: int, processes: int) -> Row:
+def together(n: int, processes: int) -> Row:
+    """Measure this many processes on one center of n elements."""
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         results = in_processes(_worker, processes, folder, processes, n, timeout=600)
     # The sum over processes, round by round.
@@ -71,19 +72,36 @@ def _together(n: int, processes: int) -> Row:
     return Row(f"{n:,} elements, {processes} processes", rate, "exchanges/s", rate / ratio, ratio)
 
 
-def _worker(folder: str, processes: int, n: int, rank: int, barrier: Barrier, queue: Any) -> None:
-    torch.set_num_threads(1)
+def processor_time(n: int) -> tuple[float, float]:
+    """Return the processor seconds of one exchange and of the memory limit, of one process on a center of its own."""
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        x, seconds = torch.rand(n), dict[str, float]()
+        for name, call in _calls(Path(folder), x, 0, 1).items():
+            call()
+            count, start, end = 0, time.process_time(), time.process_time() + SECONDS
+            while count < 2 or time.process_time() < end:
+                call()  # α = 1/2: x and center are equal after the first, and no difference is denormal
+                count += 1
+            seconds[name] = (time.process_time() - start) / count
+    return seconds[EXCHANGE], seconds[LIMIT]
+
+
+def _calls(folder: Path, x: torch.Tensor, rank: int, processes: int) -> dict[str, Callable[[], object]]:
+    """Join the center in `folder`; return an exchange of x with it, and the same memory accesses without arithmetic."""
+    n = x.numel()
     layout = Layout(("x",), ((n,),), ((1,),), ("torch.float32",))
-    center = SharedMemoryClient(Path(folder), JoinRequest(METHOD, torch.zeros(n), layout, rank, launched=processes))
+    center = SharedMemoryClient(folder, JoinRequest(METHOD, torch.zeros(n), layout, rank, launched=processes))
     center.join(0)
     move = center.move
     assert move is not None
-    x, fresh = torch.rand(n), torch.rand(n)
     mine, shared = x.numpy(), center.segment.slots["x"].numpy()
-    calls: dict[str, Callable[[], object]] = {
-        EXCHANGE: lambda: move([(x, 1.0)], 0.5, 0),
-        LIMIT: lambda: fused.swap_(mine, shared),
-    }
+    return {EXCHANGE: lambda: move([(x, 1.0)], 0.5, 0), LIMIT: lambda: fused.swap_(mine, shared)}
+
+
+def _worker(folder: str, processes: int, n: int, rank: int, barrier: Barrier, queue: Any) -> None:
+    torch.set_num_threads(1)
+    x, fresh = torch.rand(n), torch.rand(n)
+    calls = _calls(Path(folder), x, rank, processes)
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():

@@ -98,6 +98,10 @@ class Guard:
         if WORDS * rank < len(self.table):
             self.table[WORDS * rank] = 0
 
+    def load(self, table: list[float]) -> None:
+        """Take back a saved table."""
+        self.table = memoryview(array("d", table))
+
 
 def refusal_error(rank: int, clock: int, why: Refusal) -> NonFiniteError:
     """Return the error of a worker whose policy is to raise."""

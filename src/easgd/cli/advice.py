@@ -15,8 +15,12 @@ def print_advice(settings: dict[str, Any]) -> int:
     """Print the advice; exit code 0 whether stable or not: it was asked, and it answered."""
     from rich.console import Console
 
+    from easgd.cli.scaling import cluster_of, table
     from easgd.theory import advise
 
+    cluster, shards = cluster_of(settings), settings.pop("shards", None)
+    if cluster is not None and settings["exchange_time"] is None:
+        settings["exchange_time"] = cluster.exchange_time(shards or 1)
     console = Console(highlight=False, soft_wrap=True)
     if (network := settings.pop("measure")) is not None:
         if settings["curvature"] is not None:
@@ -39,6 +43,8 @@ def print_advice(settings: dict[str, Any]) -> int:
         console.print(
             "communication   give --step-time and --exchange-time for the share of time it takes", markup=False
         )
+    if cluster is not None:
+        console.print(table(cluster, shards, advice.period, advice.delay))
     return 0
 
 

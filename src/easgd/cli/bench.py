@@ -23,6 +23,12 @@ class BenchOptions:
     json: bool = option('print a list of {"case", "value", "unit", "reference", "ratio"} for programs', False)
     engine: Literal["local", "ray"] | None = option("of the benchmark `overhead` (local)")
     fragments: Count | None = option("of the benchmark `wire`: parts of the vector that are exchanged in turn (8)")
+    parameters: tuple[Count, ...] | None = option(
+        "of the benchmark `scale`: sizes of the center (10000 1000000 25000000)", nargs="+", metavar="N"
+    )
+    clients: tuple[Count, ...] | None = option(
+        "of the benchmark `scale`: numbers of clients (1 2 8)", nargs="+", metavar="N"
+    )
     job: Literal["gpt", "cifar10"] | None = option("of the benchmark `worth`: what is trained (gpt)")
     workers: Count | None = option("of the benchmark `worth`: p (2)")
     steps: Count | None = option("of the benchmark `worth`: steps of each worker (400)")
@@ -72,7 +78,8 @@ def main(argv: list[str]) -> int:
     name, settings = options.names[0], dict[str, Any]()
     if name not in BENCHES:
         raise unknown("benchmark", name, BENCHES)
-    owners = {"engine": "overhead", "fragments": "wire", **dict.fromkeys(("job", "workers", "steps", "out"), "worth")}
+    owners = {"engine": "overhead", "fragments": "wire", **dict.fromkeys(("parameters", "clients"), "scale")}
+    owners |= dict.fromkeys(("job", "workers", "steps", "out"), "worth")
     for what, owner in owners.items():
         if (value := getattr(options, what)) is not None:
             if name != owner:

@@ -33,6 +33,12 @@ class AdviseOptions:
     exchange_time: float | None = option("seconds of one exchange")
     center_time: float = option("seconds for which one exchange occupies the center or link that all share", 0.0)
     delay: int = option("k: the answer is used k steps after it was asked for; 1 is the paper's", 1)
+    machines: int | None = option("n, on which the workers are; one each if not given")
+    parameters: int | None = option("of the model: prints how far the run scales, with --link and --step-time")
+    link: float | None = option("of a machine, in Mbit/s in each direction")
+    latency: float = option("seconds that a message is under way, besides its bytes", 0.0)
+    shards: int | None = option("S, processes that share the center; as advised if not given")
+    compression: Literal["bf16", "int8"] | None = option("of what crosses the network")
     fragments: int = option("P: parts of the vector, exchanged in turn, one every τ/P steps", 1)
 
 
@@ -115,7 +121,7 @@ FIGURES = {
 }  # fmt: skip
 ADVISE = _command(
     "advise", AdviseOptions,
-    "α, β, ρ, stability, variance and time spent communicating (EAMSGD with --momentum, else EASGD)",
+    "α, β, ρ, stability, variance, time spent communicating, shards and scale (EAMSGD with --momentum, else EASGD)",
     "--workers 16 --lr 0.01 --period 10 --momentum 0.99 --curvature 20",
 )  # fmt: skip
 COMMANDS = CommandGroup(

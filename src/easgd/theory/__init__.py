@@ -2,7 +2,8 @@
 
 From the paper: `maps`, `stability`, `moments` (Lemma 1), `averaging` (Lemmas 2, 3), `convex` (the theorem).
 Not in the paper: `rules` and `periods` (the linear map of any method over a period), `delay` and `fragments` (answers
-that are used later, a vector exchanged in parts), `best`, `curvature`, `waiting` (time), `advise`.
+that are used later, a vector exchanged in parts), `best`, `curvature`, `waiting` (time), `scale` (machines, shards),
+`advise`.
 
 This package shares no code with `easgd.methods`, so that tests can compare the two.
 """
@@ -30,6 +31,7 @@ from easgd.theory.maps import admm_map, admm_turn, easgd_map, easgd_turn, sync_m
 from easgd.theory.moments import center_moments, center_mse, mse_limit, roots, sgd_variance
 from easgd.theory.periods import Cycle, center_variance, period_map, period_radius
 from easgd.theory.rules import METHODS
+from easgd.theory.scale import Cluster, Scale, Service, scale
 from easgd.theory.stability import (
     admm_radius,
     easgd_lr_bound,
@@ -46,11 +48,14 @@ __all__ = [
     "METHODS",
     "Advice",
     "Best",
+    "Cluster",
     "ConvexBound",
     "Curvature",
     "Cycle",
     "DelayCost",
     "FragmentCycle",
+    "Scale",
+    "Service",
     "Share",
     "Spring",
     "admm_map",
@@ -88,6 +93,7 @@ __all__ = [
     "period_radius",
     "quiet_period",
     "roots",
+    "scale",
     "sgd_variance",
     "spring",
     "stable_curvature",

@@ -67,7 +67,8 @@ def simulate(
             and from its optimizer; faults, a list of `Fault`; curvature, to have (η, α) checked against it;
             nonfinite, "skip" (default), "reset" or "raise"; guard, how many times the usual distance from the center a
             message may have (30; 0 for any); parallel, gradients computed at once by threads; history, a
-            `easgd.center.history.History` in which every exchange is written down.
+            `easgd.center.history.History` in which every exchange is written down; machines, `Machines` whose workers
+            share a center each (async).
 
     Returns:
         A `Trajectory`.

@@ -29,7 +29,9 @@ class CostModel:
         latency: seconds a message is under way, besides its bytes.
         bandwidth: bytes per second of the link between a worker and the center, in each direction.
         link_sharing: relative growth of the transfer time with every further worker on the same link.
-        service: seconds the center works on one exchange; exchanges queue up for it.
+        service: seconds the center works on one exchange of the whole vector; exchanges queue up for it.
+        request: seconds it takes for every message besides, whatever its size; `service` grows with the size alone.
+        shards: processes that share the center's vector, and its service; each has a queue of its own.
         overlap: whether an exchange that does not wait for its answer hides behind the gradient.
         protocol: "exchange" sends x and is answered with d, one round trip; "pull-push" is the paper's way for the
             elastic methods: the worker waits for x̃ only, and sends d while it goes on.
@@ -45,12 +47,14 @@ class CostModel:
     bandwidth: float = math.inf
     link_sharing: float = 0.0
     service: float = 0.0
+    request: float = 0.0
+    shards: int = 1
     overlap: bool = True
     protocol: Literal["exchange", "pull-push"] = "exchange"
     message_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("jitter", "data", "data_sharing", "latency", "link_sharing", "service"):
+        for name in ("jitter", "data", "data_sharing", "latency", "link_sharing", "service", "request"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise refuse(name, value, "a cost is finite and not negative", f"write {name}=0.0")
@@ -61,6 +65,8 @@ class CostModel:
         ):
             if not value > 0 or (name != "bandwidth" and value == math.inf):
                 raise refuse(name, value, "it must be positive", f"write {name}=1.0")
+        if isinstance(self.shards, bool) or not isinstance(self.shards, int) or self.shards < 1:
+            raise refuse("shards", self.shards, "the center has at least one", "write shards=1 or more")
         if self.protocol not in ("exchange", "pull-push"):
             raise unknown("protocol", self.protocol, ("exchange", "pull-push"))
 

@@ -10,7 +10,6 @@ It knows nothing of models or data: a gradient is a function of (x, worker, step
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -22,11 +21,12 @@ from easgd import checkpoint
 from easgd.center.guard import Refusal, check_factor, refusal_error
 from easgd.center.history import History, Sender
 from easgd.center.whole import Center
-from easgd.engines.simulate.compressed_link import links_of
+from easgd.engines.simulate.compressed_link import CompressedLink, links_of
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.exchange_cost import ExchangeCost
 from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
+from easgd.engines.simulate.hierarchy import Hierarchy, Machines
 from easgd.engines.simulate.periods import measure, prepare_periods
 from easgd.engines.simulate.schedules import SCHEDULES
 from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker, StepInProgress, load_state, state_of
@@ -68,6 +68,7 @@ class Simulation:
         compression: str | None = None,
         guard: float | None = None,
         history: History | None = None,
+        machines: Machines | None = None,
     ) -> None:
         method.check(workers, lr)
         method.check_size(x0.numel())
@@ -78,11 +79,13 @@ class Simulation:
             raise refuse("compression", compression, f"{method.name}, {schedule}: sent in full", "leave it out")
         if nonfinite not in ("skip", "reset", "raise"):
             raise unknown("policy nonfinite", nonfinite, ("skip", "reset", "raise"))
+        if history is not None and machines is not None:
+            raise refuse("history", "given", "it is of one center, and machines have their own", "leave it out")
         if curvature is not None:
             refuse_unstable(method, lr, workers, schedule, curvature)
         self.method, self.launched, self.schedule_name = method, workers, schedule
         self.cost = CostModel.preset(cost) if isinstance(cost, str) else cost or CostModel()
-        self.nonfinite, self.compression = nonfinite, compression
+        self.nonfinite, self.compression, self.machines = nonfinite, compression, machines
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
         slots = method.center_slots(x0.detach().reshape(-1))
@@ -95,7 +98,11 @@ class Simulation:
         self._make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
-        self.exchange_cost = ExchangeCost(self.cost, method, self.center, compression)
+        self.levels = None if machines is None else Hierarchy(self, machines, guard)
+        if machines is None:
+            self.exchange_cost = ExchangeCost(self.cost, method, self.center, compression)
+        else:
+            self.exchange_cost = ExchangeCost(machines.inside(self.cost), method, self.center)
         prepare_periods(self, curvature)
         self.schedule = SCHEDULES[schedule](self)
 
@@ -108,8 +115,12 @@ class Simulation:
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
             seen=[0] * self.method.fragments,
-            links=links_of(self.compression, self.center),
+            links=self._links(),
         )
+
+    def _links(self) -> list[CompressedLink] | None:
+        """A worker's compressed wires; where machines have centers, only those have them."""
+        return None if self.machines is not None else links_of(self.compression, self.center)
 
     # running ---------------------------------------------------------------------------------------------------
 
@@ -161,8 +172,20 @@ class Simulation:
 
     def scale(self, worker: SimWorker, fragment: int = 0) -> float:
         """The exchange's scalar for this worker, with the workers alive now and what it has not seen of the center."""
-        scale = self.method.scale(worker.state.replica.lr, self.alive or 1, self.launched)
-        return scale * self.method.weight(self.center.parts[fragment].version - worker.seen[fragment])
+        living, launched = self.beside(worker)
+        scale = self.method.scale(worker.state.replica.lr, living, launched)
+        return scale * self.method.weight(self.center_of(worker).parts[fragment].version - worker.seen[fragment])
+
+    def center_of(self, worker: SimWorker) -> Center:
+        """The center that this worker exchanges with: the run's, or its machine's."""
+        return self.center if self.levels is None else self.levels.of(worker.state.rank).center
+
+    def beside(self, worker: SimWorker) -> tuple[int, int]:
+        """How many workers share this one's center now, and how many did at the start."""
+        if self.levels is None:
+            return self.alive or 1, self.launched
+        machine = self.levels.of(worker.state.rank)
+        return machine.living or 1, machine.launched
 
     def begin(self, worker: SimWorker, now: float) -> ExchangeInFlight | None:
         """Open a step; return the exchange that it begins with, if one is due."""
@@ -181,7 +204,8 @@ class Simulation:
 
     def serve(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         """The center answers this worker's message, atomically."""
-        center, scale, rank = self.center.parts[flight.fragment], self.scale(worker, flight.fragment), worker.state.rank
+        center, scale = self.center_of(worker).parts[flight.fragment], self.scale(worker, flight.fragment)
+        rank = worker.state.rank
         self.observe(worker, flight)
         self.sender(worker)
         if worker.links is None:
@@ -193,23 +217,26 @@ class Simulation:
     def observe(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         """Note staleness, distance and bytes as the center sees the worker, before it answers."""
         f = flight.fragment
-        flight.staleness = self.center.parts[f].version - worker.seen[f]
-        flight.distance = float(torch.dist(worker.state.local(f), self.center.parts[f].x))
-        flight.bytes = 2 * self.exchange_cost.message_bytes[f]
+        center = self.center_of(worker).parts[f]
+        flight.staleness = center.version - worker.seen[f]
+        flight.distance = float(torch.dist(worker.state.local(f), center.x))
+        # Nothing of what stays inside a machine crosses a network.
+        flight.bytes = 0 if self.levels is not None else 2 * self.exchange_cost.message_bytes[f]
 
     def answered(self, worker: SimWorker, flight: ExchangeInFlight, answer: Tensor | None) -> None:
         """Keep the answer; None says that the center refused the message."""
-        worker.seen[flight.fragment] = self.center.parts[flight.fragment].version
+        center = self.center_of(worker).parts[flight.fragment]
+        worker.seen[flight.fragment] = center.version
         flight.answer = None if flight.dropped else answer
         if answer is None:
-            self.refused(worker, self.center.parts[flight.fragment].refusal)
+            self.refused(worker, center.refusal)
         elif self.history is not None and flight.message is not None and self.method.answers_with == "difference":
             self.history.answer(answer, self.center.bounds[flight.fragment][0])
 
     def push(self, worker: SimWorker, fragment: int, message: Tensor) -> bool:
         """A message that wants no answer reaches the center."""
         self.sender(worker)
-        return self.center.parts[fragment].push(message, self.scale(worker, fragment))
+        return self.center_of(worker).parts[fragment].push(message, self.scale(worker, fragment))
 
     def refused(self, worker: SimWorker, why: Refusal) -> None:
         """A message did not reach the center: the policy decides what becomes of the worker."""
@@ -219,7 +246,7 @@ class Simulation:
             raise refusal_error(state.rank, state.clock, why)
         if self.nonfinite == "reset":
             self.gradients.drop(state)
-            state.replica.reset_(self.center.x)
+            state.replica.reset_(self.center_of(worker).x)
             state.start()
             for flight in worker.in_flight:
                 flight.dropped, flight.answer = True, None
@@ -281,12 +308,15 @@ class Simulation:
         if fault.what == "death":
             worker.alive = False
             self.gradients.drop(worker.state)
+            self._recount(fault.worker)
         elif fault.what == "join" and not worker.alive:
             worker.alive = True
+            self._recount(fault.worker)
             worker.paused_until, worker.slowness, worker.in_flight = 0.0, 1.0, []
-            worker.seen = [part.version for part in self.center.parts]
-            worker.state.join(self.center.x)
-            worker.links = links_of(self.compression, self.center)
+            center = self.center_of(worker)
+            worker.seen = [part.version for part in center.parts]
+            worker.state.join(center.x)
+            worker.links = self._links()
             if self._make_scheduler is not None:
                 # The rate decays on the worker's own clock, which starts anew.
                 for group in worker.state.replica.optimizer.param_groups:
@@ -298,10 +328,15 @@ class Simulation:
         elif fault.what == "slow":
             worker.slowness = fault.amount
         if fault.what in ("death", "join"):
-            self.center.forget(fault.worker)
             self.alive = len(self.living)
             self._roll()
             self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
+
+    def _recount(self, rank: int) -> None:
+        if self.levels is None:
+            self.center.forget(rank)
+        else:
+            self.levels.recount(rank)
 
     # saving ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +352,7 @@ class Simulation:
             "workers": [state_of(worker) for worker in self.workers],
             "struck": self.struck,
             "schedule": self.schedule.state_dict(),
+            "machines": None if self.levels is None else self.levels.state_dict(),
             "guard": [torch.tensor(guard.table.tolist(), dtype=torch.float64) for guard in self.center.guards],
             "gradient": function.state_dict() if hasattr(function, "state_dict") else None,
         }
@@ -334,7 +370,9 @@ class Simulation:
         for worker, saved in zip(self.workers, state["workers"], strict=True):
             load_state(worker, saved)
         for guard, table in zip(self.center.guards, state.get("guard", []), strict=False):
-            guard.table = memoryview(array("d", table.tolist()))
+            guard.load(table.tolist())
+        if self.levels is not None:
+            self.levels.load_state_dict(state["machines"])
         self.alive = len(self.living)
         self.struck = state["struck"]
         for worker in self.workers:

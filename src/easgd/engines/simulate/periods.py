@@ -18,7 +18,7 @@ def prepare_periods(sim: Simulation, curvature: float | None) -> None:
         if (controller := worker.state.controller) is not None:
             controller.hidden = not sim.exchange_cost.blocking
             controller.follows = sim.schedule_name == "async" and sim.method.delay > 0
-            controller.center_time = sim.cost.service
+            controller.center_time = sim.exchange_cost.occupied
             lr = worker.state.replica.lr
             controller.stable = stable_period(sim.method, lr, sim.launched, sim.schedule_name, curvature)
 
@@ -36,8 +36,8 @@ def set_periods(sim: Simulation, workers: list[SimWorker]) -> None:
     controllers = [(worker, c) for worker in workers if (c := worker.state.controller) is not None]
     if not any(controller.fresh for _, controller in controllers):
         return
-    for _, controller in controllers:
-        controller.workers = sim.alive
+    for worker, controller in controllers:
+        controller.workers = sim.beside(worker)[0]
         controller.assess()
     together = sim.schedule_name == "sync"
     slowest = 0.0 if together else max(w.state.controller.interval for w in sim.living if w.state.controller)

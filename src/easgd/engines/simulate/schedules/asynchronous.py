@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from easgd.center.levels import machine_of
+from easgd.engines.simulate.exchange_cost import Queue
 from easgd.engines.simulate.faults import Fault
 from easgd.engines.simulate.periods import set_periods
 from easgd.worker.state import WorkerState
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker
 
 # What the event heap holds: (time, number, kind, rank, incarnation, fragment). The number breaks ties in the order of
-# events; the fragment is that of the exchange, 0 for DONE.
-ARRIVE, SERVE, REPLY, DONE, PUSH_ARRIVE, PUSH_SERVE = range(6)
+# events; the fragment is that of the exchange, 0 for DONE. Of a machine's exchange with the run's center, rank and
+# incarnation are the machine's.
+ARRIVE, SERVE, REPLY, DONE, PUSH_ARRIVE, PUSH_SERVE, MACHINE_ARRIVE, MACHINE_SERVE, MACHINE_REPLY = range(9)
 
 
 AnEvent = tuple[float, int, int, int, int, int]
@@ -31,7 +34,9 @@ class Asynchronous:
         self.sim = simulation
         self.heap: list[AnEvent] = []
         self.number = 0
-        self.free_at = 0.0
+        self.queue = Queue(simulation.cost.shards)
+        machines = 0 if simulation.levels is None else len(simulation.levels.machines)
+        self.machine_queues = [Queue(1) for _ in range(machines)]
         self.in_flight: dict[int, Tensor] = {}
         self.events = 0
         self.stepped = False
@@ -65,6 +70,10 @@ class Asynchronous:
         sim = self.sim
         self.events += 1
         time, number, kind, rank, incarnation, fragment = event
+        if kind >= MACHINE_ARRIVE:
+            sim.time = time
+            self._machine(number, kind, rank, incarnation)
+            return
         worker = sim.workers[rank]
         sent = number in self.in_flight
         if not sent and (not worker.alive or worker.state.incarnation != incarnation):
@@ -83,7 +92,12 @@ class Asynchronous:
         elif kind == DONE:
             self._done(worker)
         else:
-            sim.push(worker, fragment, self.in_flight.pop(number))
+            self._push(worker, number, fragment)
+
+    def _push(self, worker: SimWorker, number: int, fragment: int) -> None:
+        """Apply what wants no answer, or whose sender has died since it was sent."""
+        self.sim.push(worker, fragment, self.in_flight.pop(number))
+        self._updated(worker.state.rank)
 
     def _awaited(self, worker: SimWorker, fragment: int) -> bool:
         """Whether the worker's present step cannot end without the answer to this exchange."""
@@ -105,9 +119,10 @@ class Asynchronous:
     def _arrive(self, worker: SimWorker, number: int, kind: int, fragment: int) -> None:
         """Queue for the center, which serves one message at a time."""
         sim = self.sim
-        queued = max(0.0, self.free_at - sim.time)
-        self.free_at = sim.time + queued + sim.exchange_cost.service(fragment)
-        served = self._post(self.free_at, SERVE if kind == ARRIVE else PUSH_SERVE, worker, fragment)
+        rank, machines = worker.state.rank, len(self.machine_queues)
+        queue = self.machine_queues[machine_of(rank, machines)] if machines else self.queue
+        ends, queued = queue.enter(sim.time, sim.exchange_cost.work(fragment))
+        served = self._post(ends, SERVE if kind == ARRIVE else PUSH_SERVE, worker, fragment)
         if number in self.in_flight:
             self.in_flight[served] = self.in_flight.pop(number)
         elif self._awaited(worker, fragment):
@@ -116,11 +131,47 @@ class Asynchronous:
     def _serve(self, worker: SimWorker, number: int, fragment: int) -> None:
         sim = self.sim
         if number in self.in_flight:  # the sender died after it had sent; nobody waits for the answer
-            sim.push(worker, fragment, self.in_flight.pop(number))
+            self._push(worker, number, fragment)
             return
         sim.serve(worker, worker.flight(fragment))
+        self._updated(worker.state.rank)
         _, down = sim.exchange_cost.seconds(sim.alive, fragment)
         self._post(sim.time + down, REPLY, worker, fragment)
+
+    def _updated(self, rank: int) -> None:
+        """Count an update of a machine's center, and let the machine exchange with the run's when it is due."""
+        if (levels := self.sim.levels) is not None:
+            levels.of(rank).since += 1
+            self._begin_machine(machine_of(rank, levels.settings.count))
+
+    def _begin_machine(self, m: int) -> None:
+        levels = self.sim.levels
+        assert levels is not None
+        if (message := levels.begins(m)) is not None:
+            up, _ = levels.cost.seconds(levels.living, 0)
+            self._post_machine(self.sim.time + up, MACHINE_ARRIVE, m, levels.machines[m].incarnation, message)
+
+    def _post_machine(self, time: float, kind: int, m: int, incarnation: int, carried: Tensor | None) -> None:
+        self.number += 1
+        heapq.heappush(self.heap, (time, self.number, kind, m, incarnation, 0))
+        if carried is not None:
+            self.in_flight[self.number] = carried
+
+    def _machine(self, number: int, kind: int, m: int, incarnation: int) -> None:
+        """One event of a machine's exchange. A message arrives although its machine was lost; an answer does not."""
+        levels, now = self.sim.levels, self.sim.time
+        assert levels is not None
+        carried = self.in_flight.pop(number, None)
+        if kind == MACHINE_ARRIVE:
+            ends, _ = self.queue.enter(now, levels.cost.work(0))
+            self._post_machine(ends, MACHINE_SERVE, m, incarnation, carried)
+        elif kind == MACHINE_SERVE:
+            assert carried is not None
+            _, down = levels.cost.seconds(levels.living, 0)
+            self._post_machine(now + down, MACHINE_REPLY, m, incarnation, levels.serve(m, carried))
+        elif levels.machines[m].incarnation == incarnation:
+            levels.receive(m, carried)
+            self._begin_machine(m)
 
     def _reply(self, worker: SimWorker, flight: ExchangeInFlight) -> None:
         sim, step = self.sim, worker.step
@@ -185,7 +236,7 @@ class Asynchronous:
         return {
             "heap": [list(event) for event in sorted(self.heap)],
             "number": self.number,
-            "free_at": self.free_at,
+            "free_at": [self.queue.free_at, *(queue.free_at for queue in self.machine_queues)],
             "in_flight": dict(self.in_flight),
             "started": self.started,
         }
@@ -193,5 +244,10 @@ class Asynchronous:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.heap = [tuple(event) for event in state["heap"]]
-        self.number, self.free_at, self.started = state["number"], state["free_at"], state["started"]
+        self.number, self.started = state["number"], state["started"]
+        free_at = state["free_at"]
+        if isinstance(free_at, float):  # saved before a center could have several queues
+            free_at = [[free_at]]
+        for queue, ends in zip([self.queue, *self.machine_queues], free_at, strict=True):
+            queue.free_at = list(ends)
         self.in_flight = dict(state["in_flight"])
