@@ -43,7 +43,7 @@ class ShardActor:
 
     def _expected(self, center: str) -> int | None:
         shard = self.shards.get(center)
-        return None if shard is None else shard.codec.bytes(shard.size)
+        return None if shard is None else shard.most_bytes
 
     def versions(self) -> dict[str, int]:
         """The centers it has; none after a restart."""

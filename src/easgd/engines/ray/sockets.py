@@ -4,7 +4,8 @@ Nothing but fixed binary frames crosses it; nothing is unpickled. Both ends prov
 know the run's secret, which only Ray's own channel carries: each answers the other's random challenge with an HMAC.
 What is sent is not encrypted: where Ray is told to encrypt, this way is not taken.
 
-    request   magic, rank, incarnation, sequence, kind, scale, fragment, pace, bytes of the center's name, of message
+    request   magic, rank, incarnation, sequence, kind, scale, fragment, pace, codec, in full,
+              bytes of the center's name, of the message
     reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, slowest, bytes of the answer
 """
 
@@ -26,16 +27,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
 
-MAGIC = b"EAS2"
-REQUEST = struct.Struct("<4sIIqBdIdBQ")
+MAGIC = b"EAS3"
+REQUEST = struct.Struct("<4sIIqBdIdB?BQ")
 REPLY = struct.Struct("<4sBqqIddddQ")
 CHALLENGE, PROOF = 32, 32
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 128
 """Connections that have not proved yet that they know the secret; more wait in the kernel's queue."""
 ACCEPT_PAUSE = 0.05
+
+CODECS = (None, "float32", *NAMES)
+"""A codec is sent as its place here: new ones are added at the end."""
 
 Serve = Callable[[Request, Tensor | None], tuple[Reply, Tensor | None]]
 Expected = Callable[[str], int | None]
@@ -129,7 +134,7 @@ class SocketLink:
         size = 0 if payload is None else payload.numel()
         head = REQUEST.pack(
             MAGIC, request.rank, request.incarnation, request.sequence, request.kind, request.scale, request.fragment,
-            request.pace, len(name), size,
+            request.pace, CODECS.index(request.codec), request.in_full, len(name), size,
         )  # fmt: skip
         try:
             self.socket.sendall(head + name)
@@ -216,8 +221,8 @@ class SocketServer:
         buffer = torch.empty(0, dtype=torch.uint8)
         while True:
             head: tuple[Any, ...] = REQUEST.unpack(_read_bytes(sock, REQUEST.size))
-            magic, rank, incarnation, sequence, kind, scale, fragment, pace, length, size = head
-            if magic != MAGIC:
+            magic, rank, incarnation, sequence, kind, scale, fragment, pace, codec, in_full, length, size = head
+            if magic != MAGIC or codec >= len(CODECS):
                 return
             center = _read_bytes(sock, length).decode()
             if (most := self.expected(center)) is None:
@@ -232,7 +237,7 @@ class SocketServer:
             message = buffer[:size] if size else None
             if message is not None:
                 _read(sock, message.numpy().data)
-            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace)
+            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace, CODECS[codec], in_full)
             reply, answer = self.serve(request, message)
             sock.sendall(REPLY.pack(MAGIC, *reply, 0 if answer is None else answer.numel()))
             if answer is not None:
