@@ -22,6 +22,7 @@ from easgd.center.whole import Center
 from easgd.compress import NAMES, Codec, Float32
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
+from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes
 from easgd.methods import Method, Slots
 
 WAIT_SECONDS = 2.0
@@ -88,8 +89,19 @@ class Shard:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, request: Request, message: Tensor | None) -> Answer:
-        """Serve one request. The message's memory may be used for the answer."""
+    def pipeline(self, request: Request, size: int, send_head: Send, send_bytes: SendBytes) -> PipelinedExchange | None:
+        """Return what `exchange` needs to overlap a message of this size with its arithmetic; None if it cannot."""
+        if request.kind != Kind.EXCHANGE or size < LEAST or request.fragment >= len(self.center.parts):
+            return None
+        center, plain = self.center.parts[request.fragment], isinstance(self._codec(request), Float32)
+        if not plain or size != 4 * center.x.numel() or not center.applies_in_parts:
+            return None
+        return PipelinedExchange(center, send_head, send_bytes)
+
+    def exchange(
+        self, request: Request, message: Tensor | None, pipelined: PipelinedExchange | None = None
+    ) -> Answer:  # fmt: skip
+        """Serve one request. The message's memory may be used for the answer, which `pipelined` sends meanwhile."""
         start = time.perf_counter()
         self._check(request, message)
         with self._changed:
@@ -104,9 +116,11 @@ class Shard:
                 return self._reply(Status.WAIT, waited, request.fragment), None
             if message is not None and not request.in_full and entry.lacks_position(self._elastic):
                 return self._reply(Status.SEND_IN_FULL, waited, request.fragment), None
+            if pipelined is not None:
+                pipelined.waited = waited
             if request.kind in (Kind.TOGETHER, Kind.MEET):
                 return self._meet(request, entry, message)
-            self._apply(request, entry, message)
+            self._apply(request, entry, message, pipelined)
             return self._stored(entry, waited, request.fragment)
 
     def _check(self, request: Request, message: Tensor | None) -> None:
@@ -142,7 +156,9 @@ class Shard:
             return self._reply(Status.LOST, waited, request.fragment), None
         return self._stored(entry, waited, request.fragment)
 
-    def _apply(self, request: Request, entry: LedgerEntry, message: Tensor | None) -> None:
+    def _apply(
+        self, request: Request, entry: LedgerEntry, message: Tensor | None, pipelined: PipelinedExchange | None
+    ) -> None:  # fmt: skip
         entry.status, entry.answer, entry.update_sqnorm = Status.DONE, None, 0.0
         center = self.center.parts[request.fragment]
         if request.kind == Kind.PULL:
@@ -151,7 +167,10 @@ class Shard:
             center.begin_average()
         else:
             assert message is not None
-            self._update(request, entry, center, message)
+            if pipelined is None:
+                self._update(request, entry, center, message)
+            else:
+                self._update_in_parts(request, entry, center, message, pipelined)
         entry.sequence, entry.left = request.sequence, False
         self._changed.notify_all()
 
@@ -175,6 +194,25 @@ class Shard:
             entry.answer_center(center.x)
         elif entry.position is not None:
             entry.position.expect_(answer)
+
+    def _update_in_parts(
+        self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor, pipelined: PipelinedExchange
+    ) -> None:  # fmt: skip
+        """`_update` of a large message in float32, whose answer is sent while it is computed."""
+        vector = entry.codec.decode(message, center.x.numel())
+        scale = request.scale * center.method.weight(center.version - entry.seen)
+        distance = pipelined.distance()
+        distance = center.distance(vector) if distance is None else distance
+        if center.accepts(vector, scale, request.rank, distance):
+            # Σd² of the answer, which is on its way before the last d is known.
+            entry.update_sqnorm = (scale * distance) ** 2 if self._elastic else 0.0
+            entry.answer = message
+            reply, _ = self._stored(entry, pipelined.waited, request.fragment)
+            pipelined.begin(reply._replace(version=center.version + 1), message)
+            center.apply_parts_(vector.numpy(), scale, lambda end: pipelined.ready(4 * end))
+        else:
+            _refuse(entry, center)
+        entry.seen = center.version
 
     @property
     def _elastic(self) -> bool:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
+from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange, Send, SendBytes
 
 MAGIC = b"EAS3"
 REQUEST = struct.Struct("<4sIIqBdIdB?BQ")
@@ -42,7 +44,9 @@ ACCEPT_PAUSE = 0.05
 CODECS = (None, "float32", *NAMES)
 """A codec is sent as its place here: new ones are added at the end."""
 
-Serve = Callable[[Request, Tensor | None], tuple[Reply, Tensor | None]]
+Serve = Callable[..., tuple[Reply, Tensor | None]]
+"""(request, message) -> (reply, answer); a third argument is what `Pipeline` returned."""
+Pipeline = Callable[[Request, int, Send, SendBytes], PipelinedExchange | None]
 Expected = Callable[[str], int | None]
 """How many bytes a message to a center has here; None if it has no such center."""
 
@@ -101,6 +105,16 @@ def _read_bytes(sock: socket.socket, size: int) -> bytes:
     data = bytearray(size)
     _read(sock, memoryview(data))
     return bytes(data)
+
+
+def _send_head(sock: socket.socket, reply: Reply, size: int) -> None:
+    sock.sendall(REPLY.pack(MAGIC, *reply, size))
+
+
+def _answer(sock: socket.socket, reply: Reply, answer: Tensor | None) -> None:
+    _send_head(sock, reply, 0 if answer is None else answer.numel())
+    if answer is not None:
+        sock.sendall(answer.numpy().data)
 
 
 def _break_off(sock: socket.socket) -> None:
@@ -163,8 +177,11 @@ class SocketLink:
 class SocketServer:
     """Serves a process's shards to workers, one thread for each."""
 
-    def __init__(self, host: str, secret: bytes, serve: Serve, expected: Expected) -> None:
+    def __init__(
+        self, host: str, secret: bytes, serve: Serve, expected: Expected, pipeline: Pipeline | None = None
+    ) -> None:
         self.secret, self.serve, self.expected = secret, serve, expected
+        self.pipeline = pipeline or (lambda *_: None)
         self.listener = socket.create_server((host, 0), backlog=256)
         self._strangers = threading.Semaphore(MOST_STRANGERS)
         self.address: tuple[str, int] = self.listener.getsockname()[:2]
@@ -235,10 +252,28 @@ class SocketServer:
             if buffer.numel() < size:
                 buffer = torch.empty(size, dtype=torch.uint8)
             message = buffer[:size] if size else None
+            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace, CODECS[codec], in_full)
+            pipelined = self.pipeline(request, size, partial(_send_head, sock), sock.sendall)
+            if message is not None and pipelined is not None:
+                self._serve_pipelined(sock, request, message, pipelined)
+                continue
             if message is not None:
                 _read(sock, message.numpy().data)
-            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace, CODECS[codec], in_full)
-            reply, answer = self.serve(request, message)
-            sock.sendall(REPLY.pack(MAGIC, *reply, 0 if answer is None else answer.numel()))
-            if answer is not None:
-                sock.sendall(answer.numpy().data)
+            _answer(sock, *self.serve(request, message))
+
+    def _serve_pipelined(
+        self, sock: socket.socket, request: Request, message: Tensor, pipelined: PipelinedExchange
+    ) -> None:
+        for at in range(0, message.numel(), CHUNK):
+            chunk = message[at : at + CHUNK]
+            _read(sock, chunk.numpy().data)
+            pipelined.arrived(chunk)
+        try:
+            reply, answer = self.serve(request, message, pipelined)
+        except BaseException:
+            pipelined.give_up()
+            raise
+        if pipelined.begun:
+            pipelined.finish()
+        else:
+            _answer(sock, reply, answer)  # refused, or answered before
