@@ -16,6 +16,7 @@ import easgd
 import problems
 import tasks
 from easgd import checkpoint
+from easgd.compress import Codec
 from easgd.records import Event, Step
 
 pytest.importorskip("ray")
@@ -93,13 +94,27 @@ def test_compression_stays_near_the_exact_run(name, codec, ran):
     assert not torch.equal(close, exact)
 
 
+@pytest.mark.parametrize("name", ["easgd", "downpour"])
+def test_every_worker_may_compress_in_its_own_way(name, ran):
+    """int4, int2 and topk at one center: it has gone about as far as the exact one, and in its direction."""
+    start = torch.cat([p.detach().flatten() for p in problems.net().parameters()])
+    last = problems.WORKERS - 1
+    exact, mixed = (left(ran[0], f"{how} {name}", last)[1] - start for how in ("round-robin", "mixed"))
+    assert torch.cosine_similarity(exact, mixed, dim=0) > 0.5
+    assert 0.1 < mixed.norm() / exact.norm() < 2
+
+
 def test_every_step_is_recorded_with_its_bytes(ran):
     steps = [r for r in ran[1].records if isinstance(r, Step)]
     assert all(min(r.compute, r.data, r.communication, r.waiting) >= 0 for r in steps)
     exchanged = [r for r in steps if r.bytes]
     assert all(r.staleness is not None and r.staleness >= 0 for r in exchanged)
     n = sum(p.numel() for p in problems.net().parameters())
-    assert {8 * n, 4 * n, 2 * (n + 4)} <= {r.bytes for r in exchanged}, "float32, bf16, int8: both ways"
+    found = {r.bytes for r in exchanged}
+    assert {8 * n, 4 * n, 2 * (n + 4)} <= found, "float32, bf16, int8: both ways"
+    for name in ("int4", "int2", "topk"):
+        size = Codec.named(name).bytes(n)
+        assert {4 * n + size, 2 * size} <= found, "the first position in full, then changes"
 
 
 def test_what_is_not_finite_is_refused_and_the_worker_starts_again(ran):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 import easgd
+from easgd.compress import Float32
 from easgd.engines.ray.messages import Kind, Request, Status
 from easgd.engines.ray.shard import Shard
 
@@ -13,8 +14,11 @@ ELASTIC = easgd.EASGD(period=1, moving_rate=0.5)
 
 
 def ask(shard, rank, sequence, vector=None, kind=Kind.EXCHANGE, incarnation=0, scale=0.5, pace=0.0):
-    message = None if vector is None else shard.codec.encode(vector).clone()
-    reply, answer = shard.exchange(Request("center", rank, incarnation, sequence, kind, scale, 0, pace), message)
+    in_full = shard.codec.coarse and shard.center.method.answers_with == "difference"
+    codec = Float32() if in_full else shard.codec
+    message = None if vector is None else codec.encode(vector).clone()
+    request = Request("center", rank, incarnation, sequence, kind, scale, 0, pace, in_full=in_full)
+    reply, answer = shard.exchange(request, message)
     return Status(reply.status), reply, answer
 
 

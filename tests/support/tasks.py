@@ -48,6 +48,9 @@ def conform(folder: str) -> None:
     for codec in ("bf16", "int8"):
         for name in ("easgd", "eamsgd", "downpour", "admm", "averaged easgd", "localsgd", "asyncdiloco"):
             trained(folder, f"{codec} {name}", "round-robin", problems.METHODS[name], rank, compression=codec)
+    for name in ("easgd", "downpour"):
+        own = ("int4", "int2", "topk")[rank]
+        trained(folder, f"mixed {name}", "round-robin", problems.METHODS[name], rank, compression=own)
     poison(folder, rank)
     misfit(folder, rank)
     if rank == 0:

@@ -15,13 +15,15 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from easgd.center.fused_rules import fused_exchange
+from easgd.center.fused_rules import FusedExchange, fused_exchange
 from easgd.center.guard import Guard, Refusal
 from easgd.center.history import Journal, Sender
 from easgd.kernels import fused as kernels
 from easgd.methods import Method, Slots
 
 VERSION, AVERAGED_FROM = 0, 1
+PART = 1 << 18
+"""Elements of 1 MB: `apply_parts_` answers so many at a time."""
 Clock: TypeAlias = "list[int] | memoryview[int]"
 
 
@@ -54,6 +56,7 @@ class CenterState:
         self._total = total
         self._fused = fused_exchange(method, slots) if fused else None
         self._array = slots["x"].numpy() if self._fused is not None else None
+        self._parts: list[tuple[slice, FusedExchange | None]] | None = None
 
     @property
     def x(self) -> Tensor:
@@ -90,22 +93,33 @@ class CenterState:
             return self.x.clone()
         return self.apply(message, scale, through) if self.accepts(message, scale, rank) else None
 
-    def accepts(self, message: Tensor, scale: float, rank: int | None = None) -> bool:
-        """Whether a message may meet this center: it is finite and, where there is a guard, not too far away."""
+    def accepts(
+        self, message: Tensor, scale: float, rank: int | None = None, distance: float | None = None
+    ) -> bool:  # fmt: skip
+        """Whether a message may meet this center: it is finite and, where there is a guard, not too far away.
+
+        `distance` is the message's `distance`, where the caller has taken it already.
+        """
         if self.guard is None or rank is None or not math.isfinite(scale):
             refusal = None if accepts(message, scale) else Refusal()
         else:
-            refusal = self.guard.judge(rank, self._distance(message), lambda: norm(self.x))
+            distance = self.distance(message) if distance is None else distance
+            refusal = self.guard.judge(rank, distance, lambda: norm(self.x))
         self.refusal = refusal or self.refusal
         return refusal is None
 
-    def _distance(self, message: Tensor) -> float:
+    def distance(self, message: Tensor) -> float:
         """How far a message would move the center, but for the rate: ‖x − x̃‖ of a position, the norm of a change."""
+        if self.method.answers_with == "difference" and self._array is None:
+            return float(torch.dist(message, self.x))
+        return math.sqrt(self.square(message))
+
+    def square(self, part: Tensor, at: int = 0) -> float:
+        """The square of the `distance` of a part that begins at element `at`, where the method has a fused loop."""
         if self.method.answers_with != "difference":
-            return norm(message)
-        if self._array is not None:
-            return math.sqrt(kernels.apart(message.numpy(), self._array))
-        return float(torch.dist(message, self.x))
+            return float(torch.dot(part, part))
+        assert self._array is not None
+        return kernels.apart(part.numpy(), self._array[at : at + part.numel()])
 
     def apply(self, message: Tensor, scale: float, through: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """`exchange` for a message that is known to be finite."""
@@ -134,6 +148,28 @@ class CenterState:
             self.update_sqnorm = self._fused(message, scale, self._clock[VERSION] - self._clock[AVERAGED_FROM])
             self._clock[VERSION] += 1
         return self.update_sqnorm
+
+    @property
+    def applies_in_parts(self) -> bool:
+        """Whether `apply_parts_` can be called: this method has a fused loop."""
+        return self._fused is not None
+
+    def apply_parts_(self, message: kernels.Vector, scale: float, done: Callable[[int], None]) -> None:
+        """`apply_array_` part by part from the front; `done` is told up to which element the answer is there."""
+        if self._parts is None:
+            ends = [*range(PART, message.size, PART), message.size]
+            cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+            stretches = [{name: slot[cut] for name, slot in self.slots.items()} for cut in cuts]
+            self._parts = [
+                (cut, fused_exchange(self.method, slots)) for cut, slots in zip(cuts, stretches, strict=True)
+            ]
+        version, squares = self._clock[VERSION] - self._clock[AVERAGED_FROM], []
+        for cut, loop in self._parts:
+            assert loop is not None
+            squares.append(loop(message[cut], scale, version))
+            done(cut.stop)
+        self.update_sqnorm = None if squares[0] is None else sum(q or 0.0 for q in squares)
+        self._clock[VERSION] += 1
 
     def move_(self, x: kernels.Vector, at: int, scale: float, gain: float) -> float:
         """Both ends of the spring in one pass: x is the part of a worker's variable that begins at element `at` here.

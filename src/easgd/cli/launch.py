@@ -59,7 +59,9 @@ class LaunchOptions:
         'there is none, one of its own), "local" for one of its own, on this machine alone',
         group=RAY, metavar="ADDRESS",
     )  # fmt: skip
-    compression: str | None = option("what crosses the network: bf16 or int8 (float32)", group=RAY, metavar="NAME")
+    compression: str | None = option(
+        "what crosses the network: bf16, int8, int4, int2 or topk (float32)", group=RAY, metavar="NAME"
+    )
     shards: int | None = option("processes that share the center (one per machine, 8 at most)", group=RAY)
     interval: float = option("between two checkpoints of the center", 30.0, group=RAY, metavar="SECONDS")
     script: tuple[str, ...] = option(

@@ -74,7 +74,8 @@ def run(
         nproc_per_worker: processes of each worker: a group that finds torchrun's variables, for DDP or FSDP2 inside it.
         options: `gpus` (per worker; without it the machine's accelerators are divided); with engine="ray" also
             `address` ("host:port", "auto"; without one Ray is started on this machine alone),
-            `compression` ("bf16", "int8"), `shards`, `interval` (seconds between checkpoints of the center).
+            `compression` ("bf16", "int8", "int4", "int2", "topk"), `shards`, `interval` (seconds between checkpoints of
+            the center).
 
     Returns:
         A `Result`. A worker that fails shows in `exit_codes`; the others go on.

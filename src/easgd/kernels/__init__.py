@@ -1,1 +1,1 @@
-"""Elementwise operations of an exchange: `plain` in torch, `fused` in one pass, `quantize` to int8; `allocator`."""
+"""Loops over memory: an exchange `plain` in torch, `fused` in one pass; `quantize`, `topk`; the `allocator`."""

@@ -33,13 +33,13 @@ def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
 
 
 @_jit
-def _scale(block: Vector) -> np.float32:
+def _scale(block: Vector, levels: np.float32) -> np.float32:
     top = np.empty(1, np.int32)
     top[0] = _largest(block.view(np.int32))
     if top[0] >= _INFINITE:
         return _NAN
     largest = top.view(np.float32)[0]
-    return largest / _LEVELS if largest > _SMALLEST else _ZERO
+    return largest / levels if largest > _SMALLEST else _ZERO
 
 
 @_jit
@@ -56,7 +56,7 @@ def _subtract(block: Vector, codes: Codes, scale: np.float32) -> None:
 
 @_jit
 def _encode_block(block: Vector, codes: Codes) -> np.float32:
-    scale = _scale(block)
+    scale = _scale(block, _LEVELS)
     _round(block, codes, _ONE / scale if scale > _ZERO else _ZERO)
     return scale
 

@@ -118,7 +118,9 @@ class Config(Checked):
     parallel: Count = option(
         "cores that the engine simulate computes gradients on; the numbers do not depend on it", 1, group=ENGINE
     )
-    compression: Literal["none", "bf16", "int8"] = option("of the exchange's messages, both ways", "none", group=ENGINE)
+    compression: Literal["none", "bf16", "int8", "int4", "int2", "topk"] = option(
+        "of the exchange's messages, both ways", "none", group=ENGINE
+    )
     guard: NonNegative = option(
         "refuse messages this many times farther from the center than usual; 0: none", FACTOR, group=ENGINE
     )

@@ -63,8 +63,9 @@ def attach(
         curvature: the largest curvature of the loss, if known (`easgd.theory.largest_curvature`): settings that are
             unstable there are warned of at the start. Without it, only what is unstable at any curvature is.
         saved: a center to go on from, {"slots": …, "version": …}, instead of the first worker's parameters.
-        compression: of what crosses a network, "bf16" or "int8"; None sends float32. In shared memory there is
-            nothing to compress. The launcher's `--compression` stands where this is None.
+        compression: of what this worker sends over a network, "bf16", "int8", "int4", "int2" or "topk"; None sends
+            float32. Workers may differ. In shared memory there is nothing to compress. The launcher's `--compression`
+            stands where this is None.
         patience: exchanges in a row that a center on a cluster may leave unanswered, while the worker trains on alone,
             before `CenterLostError`; the worker's weights are then in the run's folder.
         name: of the center. A script that trains several models (a GAN) attaches each with its optimizer and has one

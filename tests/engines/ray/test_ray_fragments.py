@@ -14,6 +14,7 @@ pytest.importorskip("ray")
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout, fragment_bounds, fragment_cuts
 from easgd.center.whole import Center
+from easgd.compress import NAMES
 from easgd.engines.ray.actor_link import joint_clocks
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.messages import LinkError
@@ -100,7 +101,7 @@ def test_a_lost_answer_is_not_applied_twice():
     assert [shard.center.parts[0].version for shard in shards] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("codec", ["bf16", "int8"])
+@pytest.mark.parametrize("codec", NAMES)
 def test_rounding_is_remembered_fragment_by_fragment(codec):
     """What the workers subtract is what the center added, though it is rounded: no fragment's rest meets another."""
     method = easgd.EASGD(fragments=5, moving_rate=0.5)

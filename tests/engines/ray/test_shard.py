@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import easgd
+from easgd.compress import NAMES
 from easgd.engines.ray import shard as shards
 from easgd.engines.ray.membership import Membership, bounds_for
 from easgd.engines.ray.messages import Kind, Status
@@ -96,7 +97,7 @@ def test_a_message_that_comes_after_its_worker_has_left_is_not_applied_again():
     assert ask(shard, 0, 6, torch.full((N,), 8.0))[0] == Status.DONE, "it has attached again, and counts on"
 
 
-@pytest.mark.parametrize("codec", [None, "bf16", "int8"])
+@pytest.mark.parametrize("codec", [None, *NAMES])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("method", [ELASTIC, easgd.Downpour()])
 def test_what_is_not_finite_does_not_enter(codec, bad, method):

@@ -12,7 +12,7 @@ import torch
 
 from easgd.engines.ray import sockets
 from easgd.engines.ray.messages import Kind, LinkError, Request, Status
-from easgd.engines.ray.sockets import MAGIC, REQUEST, SocketLink, SocketServer
+from easgd.engines.ray.sockets import CODECS, MAGIC, REQUEST, SocketLink, SocketServer
 from shards_by_hand import N
 
 
@@ -106,7 +106,20 @@ def test_a_process_without_descriptors_serves_again_when_it_has_some(served, mon
     real.close()
 
 
-@pytest.mark.parametrize("frame", [b"\x80\x04garbage" * 20, REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0.0, 0, 1 << 60)])
+def head(codec=0, size=0):
+    return REQUEST.pack(MAGIC, 0, 0, 0, Kind.EXCHANGE, 0.5, 0, 0.0, codec, False, 6, size) + b"center"
+
+
+NO_MESSAGES = {
+    "garbage": b"\x80\x04garbage" * 20,
+    "longer than any": head(size=1 << 60),
+    "a codec that is not known": head(codec=200),
+    "too short for its codec": head(CODECS.index("int4"), 5) + bytes(5),
+    "no message at all": head(),
+}
+
+
+@pytest.mark.parametrize("frame", NO_MESSAGES.values(), ids=NO_MESSAGES)
 def test_what_is_no_message_ends_the_connection_and_nothing_else(served, frame):
     shard, address = served
     link = SocketLink(address, b"s" * 32)

@@ -9,6 +9,7 @@ import torch
 import easgd
 
 N = 3000
+COARSE = ("int4", "int2", "topk")
 TARGET = torch.linspace(-1, 1, N)
 
 
@@ -24,25 +25,33 @@ def simulate(method, compression, **how):
     return sim, records
 
 
-@pytest.mark.parametrize("compression", ["bf16", "int8"])
+# Three blocks of at most 1024; of topk one block, a fortieth of it.
+SIZES = {"bf16": 2 * N, "int8": N + 4 * 3, "int4": N // 2 + 4 * 3, "int2": N // 4 + 8 * 3, "topk": 3 * 75 + 4}
+
+
+@pytest.mark.parametrize("compression", SIZES)
 @pytest.mark.parametrize("method", [easgd.EASGD(period=2), easgd.EAMSGD(period=3, momentum=0.5), easgd.Downpour(3)])
 def test_rounding_does_not_pile_up(method, compression):
     """The compressed run ends where the plain one does, to less than a percent, and sends as few bytes as it says."""
+    if compression == "topk" and method.answers_with == "center":
+        pytest.skip("a delay of forty exchanges is beyond what this rate allows: docs/cluster.md")
     plain, _ = simulate(method, None)
     packed, records = simulate(method, compression)
     for sim in (plain, packed):
-        sim.run(300)
+        sim.run(1500 if compression == "topk" else 300)
     assert torch.dist(plain.center.x, packed.center.x) < 0.01 * plain.center.x.norm()
-    size = {"bf16": 2 * N, "int8": N + 4 * 3}[compression]  # three blocks of at most 1024
-    exchanges = sum(1 for r in records if r.bytes)
-    assert sum(r.bytes for r in records) == 2 * size * exchanges > 0
+    size, exchanges = SIZES[compression], sum(1 for r in records if r.bytes)
+    # The first x̃ of each of the three workers comes in full; the first position is sent in full by a coarse codec.
+    in_full = 0 if method.answers_with == "difference" and compression in ("bf16", "int8") else 3
+    assert sum(r.bytes for r in records) == 2 * size * exchanges + in_full * (4 * N - size) > 0
 
 
-def test_an_elastic_exchange_conserves_the_sum():
+@pytest.mark.parametrize("compression", ["int8", "int4", "int2", "topk"])
+def test_an_elastic_exchange_conserves_the_sum(compression):
     """x −= d̂ and x̃ += d̂ with the same rounded d̂: Σxⁱ + x̃ does not move when there is no gradient."""
     start = torch.linspace(-1, 1, N)
     sim = easgd.Simulation(lambda x, worker, step: torch.zeros(N), start, easgd.EASGD(period=1), lr=0.1, workers=2,
-                           compression="int8")  # fmt: skip
+                           compression=compression)  # fmt: skip
     for k, worker in enumerate(sim.workers):
         worker.state.replica.write_(start * (k + 2.0))
     before = sim.center.x + sum(worker.state.local() for worker in sim.workers)
@@ -52,14 +61,15 @@ def test_an_elastic_exchange_conserves_the_sum():
     assert not torch.allclose(sim.center.x, start, atol=0.1)  # and the spring did pull
 
 
+@pytest.mark.parametrize("codec", ["int8", "int2", "topk"])
 @pytest.mark.parametrize("method", [easgd.EASGD(period=2), easgd.MDownpour(momentum=0.5)])
-def test_a_saved_run_goes_on_with_the_same_bits(tmp_path, method):
-    whole, _ = simulate(method, "int8", schedule="async")
+def test_a_saved_run_goes_on_with_the_same_bits(tmp_path, method, codec):
+    whole, _ = simulate(method, codec, schedule="async")
     whole.run(40)
-    first, _ = simulate(method, "int8", schedule="async")
+    first, _ = simulate(method, codec, schedule="async")
     first.run(17)
     first.save(tmp_path / "state")
-    second, _ = simulate(method, "int8", schedule="async")
+    second, _ = simulate(method, codec, schedule="async")
     second.load(tmp_path / "state")
     second.run(23)
     assert torch.equal(whole.center.x, second.center.x)
@@ -73,3 +83,33 @@ def test_what_cannot_be_compressed_is_refused():
                          compression="int8")  # fmt: skip
     with pytest.raises(easgd.SettingError, match="did you mean"):
         simulate(easgd.EASGD(), "int9")
+
+
+def digits(compression, seed):
+    """Test error of the center of four workers on digits."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+    def batch(worker, step):
+        return torch.randint(0, 1500, (32,), generator=torch.Generator().manual_seed(10**6 * seed + 10 * step + worker))
+
+    def loss(model, rows):
+        return torch.nn.functional.cross_entropy(model(x[rows]), y[rows])
+
+    gradient = easgd.ModelGradient(model, loss, batch)
+    sim = easgd.Simulation(gradient, gradient.x0, easgd.EASGD(period=2), lr=0.2, workers=4, compression=compression)
+    sim.run(4 * 150)
+    torch.nn.utils.vector_to_parameters(sim.center.x, model.parameters())
+    return float((model(x[1500:]).argmax(1) != y[1500:]).float().mean())
+
+
+def test_few_bits_train_digits_as_well_as_int8():
+    torch.set_num_threads(1)
+    errors = {codec: torch.tensor([digits(codec, seed) for seed in range(2)]) for codec in ("int8", *COARSE)}
+    noise = max(0.015, float(errors["int8"].std()))
+    for codec in COARSE:
+        assert errors[codec].mean() < errors["int8"].mean() + 2 * noise, errors

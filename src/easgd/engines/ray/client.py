@@ -18,10 +18,11 @@ from easgd.center.client import JoinRequest, Move
 from easgd.center.guard import Refusal
 from easgd.center.layout import fragment_bounds, fragment_cuts
 from easgd.center.state import accepts
-from easgd.compress import Codec, DeltaCodec, ErrorFeedback, Float32
+from easgd.compress import Codec
 from easgd.engines.ray import actor_link
 from easgd.engines.ray.actor_link import CoordinatorProxy
 from easgd.engines.ray.messages import Kind, Reply, Status
+from easgd.engines.ray.packing import Packing
 from easgd.engines.ray.transport import PendingRequest, Transport
 from easgd.errors import CenterLostError, UnreachableError
 from easgd.runtime import time
@@ -45,13 +46,12 @@ class RayCenterClient:
     ) -> None:
         self.center, self.incarnation, self.shards = request.center, request.incarnation, shards
         self.coordinator, self.transport, self.method = coordinator, transport, request.method
-        self.layout, self.codec = request.layout, Codec.named(request.compression)
+        self.layout, self.packing = request.layout, Packing(Codec.named(request.compression), request.method)
         self.rank, self.launched = request.rank, request.launched
         self.wait_seconds = 0.0
         self.update_sqnorm: float | None = None
         self.refusal = Refusal()
         self.move: Move | None = None  # x̃ is in other processes
-        self._plain = isinstance(self.codec, Float32)
         self._cuts = [
             fragment_cuts(start, stop, transport.bounds)
             for start, stop in fragment_bounds(self.layout.size, self.method.fragments)
@@ -60,9 +60,8 @@ class RayCenterClient:
         sizes = [cuts[-1].stop for cuts in self._cuts]
         # Two, in turn: a method may keep the last answer until the next has come whole.
         self._answers = [[torch.empty(n), torch.empty(n)] for n in sizes]
-        self._staging = None if self._plain else torch.empty(max(sizes), dtype=torch.float32).view(torch.uint8)
-        self._error_feedback: dict[tuple[int, int], ErrorFeedback] = {}
-        self._delta_codecs: dict[tuple[int, int], DeltaCodec] = {}
+        rooms = [sum(self.packing.room(cut.stop - cut.start) for cut in cuts) for cuts in self._cuts]
+        self._staging = None if self.packing.plain else torch.empty(max(rooms), dtype=torch.uint8)
         self._rejected = False
         self._unanswered: dict[int, PendingRequest] = {}
 
@@ -169,7 +168,9 @@ class RayCenterClient:
     def _accepts(self, message: Tensor, scale: float) -> bool:
         """Whether the message is finite; how far it may be away is for the shards to say."""
         sound = accepts(message, scale)
-        self.refusal = self.refusal if sound else Refusal()
+        if not sound:
+            self.refusal = Refusal()
+            self.packing.forget_positions()
         return sound
 
     def same_gradient(self, digest: int) -> list[int]:
@@ -196,21 +197,16 @@ class RayCenterClient:
         return answer if sound else None
 
     def _send(self, kind: Kind, message: Tensor | None, scale: float, seconds: float, fragment: int) -> Tensor | None:
-        payloads: dict[int, Tensor | None] = {}
+        codec = self.packing.codec.name
+        pending = PendingRequest(kind, fragment, next(_sequences), scale, message, {}, codec)
         for k, cut in enumerate(self._cuts[fragment]):
             if message is not None and kind != Kind.MEET and cut.start < cut.stop:
-                payloads[k] = self._encode(message[cut], fragment, k)
+                pending.payloads[k], in_full = self.packing.pack(message[cut], (fragment, k))
+                pending.in_full |= {k} if in_full else set()
             elif cut.start < cut.stop or kind in (Kind.TOGETHER, Kind.MEET):
                 # A round is a meeting of all: workers that joined later may bring another fragment to it.
-                payloads[k] = None
-        return self._deliver(PendingRequest(kind, fragment, next(_sequences), scale, message, payloads), seconds)
-
-    def _encode(self, part: Tensor, fragment: int, k: int) -> Tensor:
-        if self._plain:
-            return self.codec.encode(part)
-        if (fragment, k) not in self._error_feedback:
-            self._error_feedback[fragment, k] = ErrorFeedback(self.codec, part.numel())
-        return self._error_feedback[fragment, k].encode(part)
+                pending.payloads[k] = None
+        return self._deliver(pending, seconds)
 
     def _resolve(self, fragment: int, seconds: float) -> tuple[PendingRequest, Tensor | None] | None:
         """Bring what was left open to its end first."""
@@ -225,12 +221,13 @@ class RayCenterClient:
         self._unanswered[f] = pending
         answer = self._answers[f][0]
         cuts = {k: answer[self._cuts[f][k]] for k in pending.payloads}
-        if self._staging is None:
-            into = {k: cut.view(torch.uint8) for k, cut in cuts.items()}
-        else:
-            into = {k: self._staging[4 * self._cuts[f][k].start : 4 * self._cuts[f][k].stop] for k in cuts}
+        into = self._rooms(cuts)
         try:
             replies = self.transport.deliver(pending, into, seconds)
+            while again := [k for k, (reply, _) in replies.items() if reply.status == Status.SEND_IN_FULL]:
+                # Shards that were restarted. The others have applied their part, and answer it again.
+                self._repack_in_full(pending, again)
+                replies = self.transport.deliver(pending, into, seconds)
         except UnreachableError:
             # Copies are kept until the center answers again: the worker will use this memory for its next message.
             pending.message = None if pending.message is None else pending.message.clone()
@@ -244,7 +241,8 @@ class RayCenterClient:
         if pending.kind in (Kind.PUSH, Kind.BEGIN_AVERAGE):
             return None
         for k, (reply, size) in replies.items():
-            self._unpack((f, k), reply, into[k][:size], cuts[k])
+            difference = self.packing.elastic and pending.payloads[k] is not None
+            self.packing.unpack((f, k), reply, into[k][:size], cuts[k], difference)
         elastic = pending.kind in (Kind.EXCHANGE, Kind.TOGETHER) and self.method.answers_with == "difference"
         self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies.values()) if elastic else None
         lost = any(reply.status == Status.LOST for reply, _ in replies.values())
@@ -253,6 +251,21 @@ class RayCenterClient:
         self._answers[f].reverse()
         return answer
 
+    def _rooms(self, cuts: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Return the memory for each shard's answer: its place in the answer, unless that must be unpacked first."""
+        if self._staging is None:
+            return {k: cut.view(torch.uint8) for k, cut in cuts.items()}
+        sizes = [self.packing.room(cut.numel()) for cut in cuts.values()]
+        ends = list(itertools.accumulate(sizes))
+        return {k: self._staging[end - size : end] for k, size, end in zip(cuts, sizes, ends, strict=True)}
+
+    def _repack_in_full(self, pending: PendingRequest, shards: list[int]) -> None:
+        assert pending.message is not None
+        for k in shards:
+            part = pending.message[self._cuts[pending.fragment][k]]
+            pending.payloads[k] = self.packing.in_full(part, (pending.fragment, k))
+            pending.in_full.add(k)
+
     def _refused(self, replies: list[Reply], pending: PendingRequest, shards: int, seconds: float) -> Tensor | None:
         """A message was refused, by all shards or by some: each judges its own stretch.
 
@@ -260,24 +273,12 @@ class RayCenterClient:
         again.
         """
         self._rejected = True
+        self.packing.forget_positions()
         self.refusal = Refusal(math.sqrt(replies[0].update_sqnorm), replies[0].bound)
         if len(replies) == shards or self.method.answers_with == "difference" or pending.kind == Kind.PUSH:
             return None
         self.events.append(("refused", f"{self.refusal}, by {len(replies)} of {shards} shards; it goes on from x̃"))
         return self._send(Kind.PULL, None, 1.0, seconds, pending.fragment)
-
-    def _unpack(self, at: tuple[int, int], reply: Reply, packed: Tensor, out: Tensor) -> None:
-        if reply.status == Status.LOST:
-            out.zero_()  # a difference that nobody knows any more; an answer x̃ is asked for again
-        elif reply.status == Status.PLAIN:
-            out.copy_(packed.view(torch.float32))
-            self._delta_codecs[at] = DeltaCodec(self.codec, out)
-        elif not self._plain and out.numel():
-            memory = self._delta_codecs.get(at)
-            if self.method.answers_with == "center" and memory is not None:
-                out.copy_(memory.decode(packed))
-            else:
-                out.copy_(self.codec.decode(packed, out.numel()))
 
     # reading ---------------------------------------------------------------------------------------------------
 

@@ -112,9 +112,12 @@ def link_to(shard: Any, k: int, secret: bytes, events: list[tuple[str, str]]) ->
 
 
 def check_header(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Refuse a worker whose model, method or compression is not the run's, and list the difference."""
+    """Refuse a worker whose model, method or guard is not the run's, and list the difference.
+
+    The compression may differ: every request names its own.
+    """
     problems = Layout.from_json(mine["layout"]).differences(Layout.from_json(theirs["layout"]))
-    for what in ("method", "compression", "guard"):
+    for what in ("method", "guard"):
         if mine[what] != theirs[what]:
             problems.append(f"the {what} is {mine[what]} here, {theirs[what]} in the run")
     refuse_misfit(problems)

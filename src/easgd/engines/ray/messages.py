@@ -47,10 +47,17 @@ class Status(IntEnum):
     """Applied before the shard went back to a checkpoint; the answer is gone with what came after it."""
     WAIT = 6
     """The synchronous round is not complete; ask again."""
+    SEND_IN_FULL = 7
+    """Nothing was applied: the message is a change of a value that this shard does not have, send it in float32."""
 
 
 class Request(NamedTuple):
-    """The head of a message to a shard. `pace` is what the worker brings where the period sets itself."""
+    """The head of a message to a shard.
+
+    `pace` is what the worker brings where the period sets itself. `codec` packs this worker's messages and answers;
+    None is the one that the center was opened with. `in_full` says that this message is in float32 nevertheless, and
+    that both ends take changes from it on (see `easgd.compress`).
+    """
 
     center: str
     rank: int
@@ -60,6 +67,8 @@ class Request(NamedTuple):
     scale: float
     fragment: int = 0
     pace: float = 0.0
+    codec: str | None = None
+    in_full: bool = False
 
 
 class Reply(NamedTuple):

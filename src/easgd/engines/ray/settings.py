@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from easgd.compress import NAMES
 from easgd.errors import refuse, unknown
 from easgd.launch.checks import check_count, check_gpus
-
-COMPRESSIONS = ("bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Settings:
         address: "host:port" of the cluster's head, "auto", or None (as "local") to start Ray on this machine alone.
         shards: processes that share the center; None for one per node, 8 at most.
         interval: seconds between two checkpoints of the center: what its loss can cost.
-        compression: of messages: "bf16", "int8" or None.
+        compression: of messages, one of `easgd.compress.NAMES`, or None. A worker's `attach` may choose another.
         gpus: accelerators that Ray reserves for each worker.
         center_restarts: how often Ray restarts a shard; −1 for always.
         sockets: whether messages go by sockets of their own where they can, not through Ray.
@@ -40,8 +39,8 @@ class Settings:
             check_count("shards", self.shards, 1, "shards=2")
         if not self.interval > 0:
             raise refuse("interval", self.interval, "it is a number of seconds > 0", "write interval=30")
-        if self.compression is not None and self.compression not in COMPRESSIONS:
-            raise unknown("compression", self.compression, COMPRESSIONS)
+        if self.compression is not None and self.compression not in NAMES:
+            raise unknown("compression", self.compression, NAMES)
         check_gpus(self.gpus)
 
     @staticmethod

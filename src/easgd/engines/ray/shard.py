@@ -8,7 +8,7 @@ A shard knows nothing of how messages travel. Any number of threads may call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,10 @@ from torch import Tensor
 from easgd.center.fused_rules import warm
 from easgd.center.state import CenterState
 from easgd.center.whole import Center
-from easgd.compress import Codec, DeltaCodec, Float32
+from easgd.compress import NAMES, Codec, Float32
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
+from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes
 from easgd.methods import Method, Slots
 from easgd.runtime import threading, time
 
@@ -51,6 +52,8 @@ class Shard:
         for part, clock in zip(self.center.parts, clocks, strict=False):
             part.set_clock(clock)
         self.size = self.center.x.numel()
+        self.most_bytes = max(Codec.named(name).bytes(self.size) for name in (None, *NAMES))
+        """The longest message: every worker may compress in its own way."""
         self.epoch = 0
         self.ledger = Ledger()
         self.serial = -1
@@ -58,7 +61,8 @@ class Shard:
         self.dead: dict[int, int] = {}
         self.joined_at: dict[int, list[int]] = {}
         self._changed = threading.Condition()
-        self._round: dict[int, tuple[int, int, Tensor | None]] = {}  # by rank: fragment, sequence, change
+        # By rank: fragment, sequence, change, and its bytes where they are the answer.
+        self._round: dict[int, tuple[int, int, Tensor | None, Tensor | None]] = {}
         self._holds: dict[str, Hold] = {}  # by ticket: several snapshots may be under way
         warm(method)
 
@@ -92,11 +96,21 @@ class Shard:
 
     # exchanging ------------------------------------------------------------------------------------------------
 
-    def exchange(self, request: Request, message: Tensor | None) -> Answer:
-        """Serve one request. The message's memory may be used for the answer."""
+    def pipeline(self, request: Request, size: int, send_head: Send, send_bytes: SendBytes) -> PipelinedExchange | None:
+        """Return what `exchange` needs to overlap a message of this size with its arithmetic; None if it cannot."""
+        if request.kind != Kind.EXCHANGE or size < LEAST or request.fragment >= len(self.center.parts):
+            return None
+        center, plain = self.center.parts[request.fragment], isinstance(self._codec(request), Float32)
+        if not plain or size != 4 * center.x.numel() or not center.applies_in_parts:
+            return None
+        return PipelinedExchange(center, send_head, send_bytes)
+
+    def exchange(
+        self, request: Request, message: Tensor | None, pipelined: PipelinedExchange | None = None
+    ) -> Answer:  # fmt: skip
+        """Serve one request. The message's memory may be used for the answer, which `pipelined` sends meanwhile."""
         start = time.perf_counter()
-        if request.fragment >= len(self.center.parts):
-            raise ValueError(f"fragment {request.fragment}: no worker of this run would send it")
+        self._check(request, message)
         with self._changed:
             waited = time.perf_counter() - start
             entry = self._entry(request)
@@ -107,10 +121,27 @@ class Shard:
                 return self._again(entry, request, waited)
             if not self._enter(request):
                 return self._reply(Status.WAIT, waited, request.fragment), None
+            if message is not None and not request.in_full and entry.lacks_position(self._elastic):
+                return self._reply(Status.SEND_IN_FULL, waited, request.fragment), None
+            if pipelined is not None:
+                pipelined.waited = waited
             if request.kind in (Kind.TOGETHER, Kind.MEET):
                 return self._meet(request, entry, message)
-            self._apply(request, entry, message)
+            self._apply(request, entry, message, pipelined)
             return self._stored(entry, waited, request.fragment)
+
+    def _check(self, request: Request, message: Tensor | None) -> None:
+        """Refuse what no worker of this run would send: the loops trust the lengths of vectors."""
+        if request.fragment >= len(self.center.parts):
+            raise ValueError(f"fragment {request.fragment}: no worker of this run would send it")
+        if message is not None:
+            codec = Float32() if request.in_full else self._codec(request)
+            codec.check(message, self.center.parts[request.fragment].x.numel())
+        elif request.kind in (Kind.EXCHANGE, Kind.PUSH, Kind.TOGETHER):
+            raise ValueError(f"{Kind(request.kind).name} without a message")
+
+    def _codec(self, request: Request) -> Codec:
+        return self.codec if request.codec is None else Codec.named(request.codec)
 
     def _entry(self, request: Request) -> LedgerEntry | None:
         if self.dead.get(request.rank, -1) >= request.incarnation:
@@ -120,7 +151,10 @@ class Shard:
             self.center.forget(request.rank)
         f = request.fragment
         seen = self.joined_at.get(request.rank, [part.version for part in self.center.parts])[f]
-        return self.ledger.entry(request.rank, request.incarnation, f, seen)
+        entry = self.ledger.entry(request.rank, request.incarnation, f, seen)
+        if entry is not None:
+            entry.use(self._codec(request))
+        return entry
 
     def _again(self, entry: LedgerEntry, request: Request, waited: float) -> Answer:
         """It was applied already: the first answer again."""
@@ -129,24 +163,29 @@ class Shard:
             return self._reply(Status.LOST, waited, request.fragment), None
         return self._stored(entry, waited, request.fragment)
 
-    def _apply(self, request: Request, entry: LedgerEntry, message: Tensor | None) -> None:
+    def _apply(
+        self, request: Request, entry: LedgerEntry, message: Tensor | None, pipelined: PipelinedExchange | None
+    ) -> None:  # fmt: skip
         entry.status, entry.answer, entry.update_sqnorm = Status.DONE, None, 0.0
         center = self.center.parts[request.fragment]
         if request.kind == Kind.PULL:
-            self._answer_center(entry, center)
+            entry.answer_center(center.x)
         elif request.kind == Kind.BEGIN_AVERAGE:
             center.begin_average()
         else:
             assert message is not None
-            self._update(request, entry, center, message)
+            if pipelined is None:
+                self._update(request, entry, center, message)
+            else:
+                self._update_in_parts(request, entry, center, message, pipelined)
         entry.sequence, entry.left = request.sequence, False
         self._changed.notify_all()
 
     def _update(self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor) -> None:
         """Apply one message and keep its answer, as bytes, for a worker that asks again."""
-        plain, wanted = isinstance(self.codec, Float32), request.kind != Kind.PUSH
-        vector = self.codec.decode(message, center.x.numel())
-        rounded = None if plain or not self._elastic else self._rounding(entry)
+        plain, wanted = isinstance(entry.codec, Float32), request.kind != Kind.PUSH
+        vector = entry.unpack(message, center.x.numel(), self._elastic, request.in_full)
+        rounded = None if plain or not self._elastic else entry.rounded
         scale = request.scale * center.method.weight(center.version - entry.seen)
         answer = center.exchange(vector, scale, rounded, request.rank)
         entry.seen = center.version
@@ -159,32 +198,32 @@ class Shard:
         elif plain:
             entry.answer = answer.view(torch.uint8)
         elif not self._elastic:
-            self._answer_center(entry, center)
+            entry.answer_center(center.x)
+        elif entry.position is not None:
+            entry.position.expect_(answer)
+
+    def _update_in_parts(
+        self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor, pipelined: PipelinedExchange
+    ) -> None:  # fmt: skip
+        """`_update` of a large message in float32, whose answer is sent while it is computed."""
+        vector = entry.codec.decode(message, center.x.numel())
+        scale = request.scale * center.method.weight(center.version - entry.seen)
+        distance = pipelined.distance()
+        distance = center.distance(vector) if distance is None else distance
+        if center.accepts(vector, scale, request.rank, distance):
+            # Σd² of the answer, which is on its way before the last d is known.
+            entry.update_sqnorm = (scale * distance) ** 2 if self._elastic else 0.0
+            entry.answer = message
+            reply, _ = self._stored(entry, pipelined.waited, request.fragment)
+            pipelined.begin(reply._replace(version=center.version + 1), message)
+            center.apply_parts_(vector.numpy(), scale, lambda end: pipelined.ready(4 * end))
+        else:
+            _refuse(entry, center)
+        entry.seen = center.version
 
     @property
     def _elastic(self) -> bool:
         return self.center.method.answers_with == "difference"
-
-    def _rounding(self, entry: LedgerEntry) -> Callable[[Tensor], Tensor]:
-        """What the worker will subtract is what the center adds: the rounded difference, whose bytes are the answer."""
-
-        def through(d: Tensor) -> Tensor:
-            entry.answer = self.codec.encode(d)
-            return self.codec.decode(entry.answer, d.numel())
-
-        return through
-
-    def _answer_center(self, entry: LedgerEntry, center: CenterState) -> None:
-        """Answer x̃, or its change since this worker's last answer."""
-        x = center.x
-        if isinstance(self.codec, Float32) or not x.numel():
-            entry.answer = x.clone().view(torch.uint8)
-        elif entry.delta is None:
-            entry.status = Status.PLAIN
-            entry.delta = DeltaCodec(self.codec, x)
-            entry.answer = x.clone().view(torch.uint8)
-        else:
-            entry.answer = entry.delta.encode(x)
 
     def _stored(self, entry: LedgerEntry, waited: float, fragment: int) -> Answer:
         bound = entry.bound if entry.status == Status.REFUSED else 0.0
@@ -205,15 +244,20 @@ class Shard:
         rank, f = request.rank, request.fragment
         if rank not in self._round:
             center = self.center.parts[f]
-            vector = None if message is None else self.codec.decode(message, center.x.numel())
+            n, vector, packed = center.x.numel(), None, None
+            if message is not None:
+                vector = entry.unpack(message, n, self._elastic, request.in_full)
             d = center.propose(vector, request.scale, rank)
+            d = None if d is None else d.clone()  # it may be the message itself, whose memory is used again
             if d is not None and self._elastic:
-                d = self.codec.decode(self.codec.encode(d), d.numel())  # as in `_rounding`
+                packed = entry.codec.encode(d)
+                d = entry.codec.decode(packed, n)  # as in `LedgerEntry.rounded`
+                if entry.position is not None:
+                    entry.position.expect_(d)
             entry.status = Status.DONE
             if message is not None and d is None:
                 _refuse(entry, center)
-            # A copy: d may be the message itself, whose memory is used again.
-            self._round[rank] = (f, request.sequence, None if d is None else d.clone())
+            self._round[rank] = (f, request.sequence, d, packed)
             self._end_round()
         start, end = time.perf_counter(), time.monotonic() + WAIT_SECONDS
         while entry.sequence < request.sequence and rank in self._round:
@@ -227,11 +271,11 @@ class Shard:
         if not self._round or not self.members <= self._round.keys():
             return
         arrived = dict(sorted(self._round.items()))
-        for f in sorted({f for f, _, _ in arrived.values()}):
-            if differences := [d for fragment, _, d in arrived.values() if fragment == f and d is not None]:
+        for f in sorted({f for f, *_ in arrived.values()}):
+            if differences := [d for fragment, _, d, _ in arrived.values() if fragment == f and d is not None]:
                 self.center.parts[f].absorb_round(differences)  # in the order of the ranks
         slowest = max(self.ledger.paces.get(rank, 0.0) for rank in arrived)
-        for rank, (f, sequence, own) in arrived.items():
+        for rank, (f, sequence, own, packed) in arrived.items():
             entry = self.ledger.entries[rank, f]
             entry.slowest = slowest
             entry.sequence, entry.answer = sequence, None
@@ -239,10 +283,10 @@ class Shard:
                 continue
             entry.update_sqnorm = 0.0
             if own is not None and self._elastic:
-                entry.answer, entry.update_sqnorm = self.codec.encode(own), float(torch.dot(own, own))
+                entry.answer, entry.update_sqnorm = packed, float(torch.dot(own, own))
             else:
                 entry.status = Status.DONE
-                self._answer_center(entry, self.center.parts[f])
+                entry.answer_center(self.center.parts[f].x)
         self._round.clear()
         self._changed.notify_all()
 
@@ -329,3 +373,4 @@ def _refuse(entry: LedgerEntry, center: CenterState) -> None:
     """Note that the center refused a worker's message, and why."""
     why = center.refusal
     entry.status, entry.update_sqnorm, entry.bound = Status.REFUSED, why.distance**2, why.bound
+    entry.position = None  # it may not be finite; the worker sends its next one in full

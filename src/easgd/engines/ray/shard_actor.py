@@ -13,6 +13,7 @@ import torch
 from easgd.engines.ray.actor_link import numpy_of, tensors_of
 from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import Reply, Request, Status
+from easgd.engines.ray.pipeline import PipelinedExchange, Send, SendBytes
 from easgd.engines.ray.shard import Shard
 from easgd.engines.ray.sockets import SocketServer
 
@@ -34,16 +35,26 @@ class ShardActor:
     def address(self, secret: bytes) -> tuple[str, int]:
         """Where this process listens for workers that know the secret, on the address that Ray uses."""
         if self.server is None:
-            self.server = SocketServer(ray.util.get_node_ip_address(), secret, self._serve, self._expected)
+            self.server = SocketServer(
+                ray.util.get_node_ip_address(), secret, self._serve, self._expected, self._pipeline
+            )
         return self.server.address
 
-    def _serve(self, request: Request, message: torch.Tensor | None) -> tuple[Reply, torch.Tensor | None]:
+    def _serve(
+        self, request: Request, message: torch.Tensor | None, pipelined: PipelinedExchange | None = None
+    ) -> tuple[Reply, torch.Tensor | None]:
         shard = self.shards.get(request.center)
-        return (Reply(Status.BLANK), None) if shard is None else shard.exchange(request, message)
+        return (Reply(Status.BLANK), None) if shard is None else shard.exchange(request, message, pipelined)
+
+    def _pipeline(
+        self, request: Request, size: int, send_head: Send, send_bytes: SendBytes
+    ) -> PipelinedExchange | None:
+        shard = self.shards.get(request.center)
+        return None if shard is None else shard.pipeline(request, size, send_head, send_bytes)
 
     def _expected(self, center: str) -> int | None:
         shard = self.shards.get(center)
-        return None if shard is None else shard.codec.bytes(shard.size)
+        return None if shard is None else shard.most_bytes
 
     def versions(self) -> dict[str, int]:
         """The centers it has; none after a restart."""

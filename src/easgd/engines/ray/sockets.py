@@ -4,7 +4,8 @@ Nothing but fixed binary frames crosses it; nothing is unpickled. Both ends prov
 know the run's secret, which only Ray's own channel carries: each answers the other's random challenge with an HMAC.
 What is sent is not encrypted: where Ray is told to encrypt, this way is not taken.
 
-    request   magic, rank, incarnation, sequence, kind, scale, fragment, pace, bytes of the center's name, of message
+    request   magic, rank, incarnation, sequence, kind, scale, fragment, pace, codec, in full,
+              bytes of the center's name, of the message
     reply     magic, status, version, epoch, living, update_sqnorm, waited, bound, slowest, bytes of the answer
 """
 
@@ -19,16 +20,19 @@ import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
+from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange, Send, SendBytes
 from easgd.runtime import threading, time
 
-MAGIC = b"EAS2"
-REQUEST = struct.Struct("<4sIIqBdIdBQ")
+MAGIC = b"EAS3"
+REQUEST = struct.Struct("<4sIIqBdIdB?BQ")
 REPLY = struct.Struct("<4sBqqIddddQ")
 CHALLENGE, PROOF = 32, 32
 HANDSHAKE_SECONDS = 5.0
@@ -36,7 +40,12 @@ MOST_STRANGERS = 128
 """Connections that have not proved yet that they know the secret; more wait in the kernel's queue."""
 ACCEPT_PAUSE = 0.05
 
-Serve = Callable[[Request, Tensor | None], tuple[Reply, Tensor | None]]
+CODECS = (None, "float32", *NAMES)
+"""A codec is sent as its place here: new ones are added at the end."""
+
+Serve = Callable[..., tuple[Reply, Tensor | None]]
+"""(request, message) -> (reply, answer); a third argument is what `Pipeline` returned."""
+Pipeline = Callable[[Request, int, Send, SendBytes], PipelinedExchange | None]
 Expected = Callable[[str], int | None]
 """How many bytes a message to a center has here; None if it has no such center."""
 
@@ -97,6 +106,16 @@ def _read_bytes(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def _send_head(sock: socket.socket, reply: Reply, size: int) -> None:
+    sock.sendall(REPLY.pack(MAGIC, *reply, size))
+
+
+def _answer(sock: socket.socket, reply: Reply, answer: Tensor | None) -> None:
+    _send_head(sock, reply, 0 if answer is None else answer.numel())
+    if answer is not None:
+        sock.sendall(answer.numpy().data)
+
+
 def _break_off(sock: socket.socket) -> None:
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
@@ -128,7 +147,7 @@ class SocketLink:
         size = 0 if payload is None else payload.numel()
         head = REQUEST.pack(
             MAGIC, request.rank, request.incarnation, request.sequence, request.kind, request.scale, request.fragment,
-            request.pace, len(name), size,
+            request.pace, CODECS.index(request.codec), request.in_full, len(name), size,
         )  # fmt: skip
         try:
             self.socket.sendall(head + name)
@@ -157,8 +176,11 @@ class SocketLink:
 class SocketServer:
     """Serves a process's shards to workers, one thread for each."""
 
-    def __init__(self, host: str, secret: bytes, serve: Serve, expected: Expected) -> None:
+    def __init__(
+        self, host: str, secret: bytes, serve: Serve, expected: Expected, pipeline: Pipeline | None = None
+    ) -> None:
         self.secret, self.serve, self.expected = secret, serve, expected
+        self.pipeline = pipeline or (lambda *_: None)
         self.listener = socket.create_server((host, 0), backlog=256)
         self._strangers = threading.Semaphore(MOST_STRANGERS)
         self.address: tuple[str, int] = self.listener.getsockname()[:2]
@@ -215,8 +237,8 @@ class SocketServer:
         buffer = torch.empty(0, dtype=torch.uint8)
         while True:
             head: tuple[Any, ...] = REQUEST.unpack(_read_bytes(sock, REQUEST.size))
-            magic, rank, incarnation, sequence, kind, scale, fragment, pace, length, size = head
-            if magic != MAGIC:
+            magic, rank, incarnation, sequence, kind, scale, fragment, pace, codec, in_full, length, size = head
+            if magic != MAGIC or codec >= len(CODECS):
                 return
             center = _read_bytes(sock, length).decode()
             if (most := self.expected(center)) is None:
@@ -229,10 +251,28 @@ class SocketServer:
             if buffer.numel() < size:
                 buffer = torch.empty(size, dtype=torch.uint8)
             message = buffer[:size] if size else None
+            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace, CODECS[codec], in_full)
+            pipelined = self.pipeline(request, size, partial(_send_head, sock), sock.sendall)
+            if message is not None and pipelined is not None:
+                self._serve_pipelined(sock, request, message, pipelined)
+                continue
             if message is not None:
                 _read(sock, message.numpy().data)
-            request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace)
-            reply, answer = self.serve(request, message)
-            sock.sendall(REPLY.pack(MAGIC, *reply, 0 if answer is None else answer.numel()))
-            if answer is not None:
-                sock.sendall(answer.numpy().data)
+            _answer(sock, *self.serve(request, message))
+
+    def _serve_pipelined(
+        self, sock: socket.socket, request: Request, message: Tensor, pipelined: PipelinedExchange
+    ) -> None:
+        for at in range(0, message.numel(), CHUNK):
+            chunk = message[at : at + CHUNK]
+            _read(sock, chunk.numpy().data)
+            pipelined.arrived(chunk)
+        try:
+            reply, answer = self.serve(request, message, pipelined)
+        except BaseException:
+            pipelined.give_up()
+            raise
+        if pipelined.begun:
+            pipelined.finish()
+        else:
+            _answer(sock, reply, answer)  # refused, or answered before

@@ -8,7 +8,7 @@ epoch; the worker writes that down and goes on from what the center has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -31,6 +31,9 @@ class PendingRequest:
     message: Tensor | None
     payloads: dict[int, Tensor | None]
     """By shard."""
+    codec: str | None = None
+    in_full: set[int] = field(default_factory=set)
+    """The shards whose part is in float32, whatever the codec."""
 
     def kind_for(self, k: int) -> Kind:
         """What shard k is asked: one that has no part of the message takes part in a synchronous round all the same."""
@@ -100,7 +103,7 @@ class Transport:
     def _sent(self, k: int, pending: PendingRequest) -> bool:
         request = Request(
             self.center, self.rank, self.incarnation, pending.sequence, pending.kind_for(k), pending.scale,
-            pending.fragment, self.pace,
+            pending.fragment, self.pace, pending.codec, k in pending.in_full,
         )  # fmt: skip
         try:
             link = self.links[k]

@@ -1,7 +1,8 @@
 """A worker's end of a compressed wire, on the virtual clock: what is rounded on the way there and back.
 
-The same codec and the same two memories as on a cluster (`easgd.compress`): a message goes through `ErrorFeedback`; an
-elastic answer is the rounded d̂ that the center itself has added; an answer x̃ goes through `DeltaCodec`.
+The same codec and the same memories as on a cluster (`easgd.compress`): a message goes through `ErrorFeedback`, or,
+where the codec is too coarse for a position, through `DeltaCodec`; an elastic answer is the rounded d̂ that the center
+itself has added; an answer x̃ goes through `DeltaCodec`.
 """
 
 from __future__ import annotations
@@ -23,21 +24,43 @@ class CompressedLink:
         self.codec, self.size = codec, size
         self.feedback = ErrorFeedback(codec, size)
         self.following: DeltaCodec | None = None
+        self.position: DeltaCodec | None = None
+        self.sent_in_full = 0
+        """How many of the last exchange's two vectors went over in float32."""
 
     def exchange(self, center: CenterState, message: Tensor | None, scale: float, rank: int) -> Tensor | None:
         """`CenterState.exchange`, with both directions rounded; None: refused."""
+        self.sent_in_full = 0
         if message is not None:
             # What is refused leaves no trace in the error feedback.
             if not center.accepts(message, scale, rank):
+                self.position = None
                 return None
             if center.method.answers_with == "difference":
-                return center.exchange(self.there(message), scale, through=self.back)
+                return self._elastic(center, message, scale)
             center.push(self.there(message), scale)
         if self.following is None:  # the two ends have no common value yet: it goes over in full
             self.following = DeltaCodec(self.codec, center.x)
+            self.sent_in_full += 1
         else:
             self.following.encode(center.x)
         return self.following.value.clone()
+
+    def _elastic(self, center: CenterState, x: Tensor, scale: float) -> Tensor | None:
+        """Exchange a position. A coarse codec sends its change, which both ends expect to be −d of the last answer."""
+        if not self.codec.coarse:
+            return center.exchange(self.there(x), scale, through=self.back)
+        if self.position is None:
+            self.position = DeltaCodec(self.codec, x)
+            self.sent_in_full += 1
+        else:
+            self.position.encode(x)
+        d = center.exchange(self.position.value, scale, through=self.back)
+        if d is None:
+            self.position = None
+        else:
+            self.position.expect_(d)
+        return d
 
     def there(self, message: Tensor) -> Tensor:
         """What arrives of a message."""
@@ -49,14 +72,16 @@ class CompressedLink:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what both directions remember of their rounding."""
-        following = None if self.following is None else self.following.value
-        return {"rest": self.feedback.rest, "following": following}
+        values = {"following": self.following, "position": self.position}
+        return {"rest": self.feedback.rest, **{name: None if v is None else v.value for name, v in values.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.feedback.rest = state["rest"].clone()
-        value = state["following"]
-        self.following = None if value is None else DeltaCodec(self.codec, value)
+        self.following, self.position = (
+            None if (value := state.get(name)) is None else DeltaCodec(self.codec, value)
+            for name in ("following", "position")
+        )
 
 
 def links_of(compression: str | None, center: Center) -> list[CompressedLink] | None:

@@ -211,7 +211,10 @@ class Simulation:
         if worker.links is None:
             answer = center.exchange(flight.message, scale, rank=rank)
         else:
-            answer = worker.links[flight.fragment].exchange(center, flight.message, scale, rank)
+            link, cost = worker.links[flight.fragment], self.exchange_cost
+            answer = link.exchange(center, flight.message, scale, rank)
+            more = cost.bytes_in_full[flight.fragment] - cost.message_bytes[flight.fragment]
+            flight.bytes += link.sent_in_full * more
         self.answered(worker, flight, answer)
 
     def observe(self, worker: SimWorker, flight: ExchangeInFlight) -> None:

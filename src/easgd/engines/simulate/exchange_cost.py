@@ -14,6 +14,7 @@ class ExchangeCost:
 
     Attributes:
         message_bytes: of each fragment's message, one way.
+        bytes_in_full: of each fragment's message that goes over in float32, whatever the compression.
         blocking: whether a worker waits for its answer as soon as it has asked.
     """
 
@@ -23,9 +24,10 @@ class ExchangeCost:
         whole, sizes = center.x.numel(), [b - a for a, b in center.bounds]
         plain = whole * center.x.element_size() if cost.message_bytes is None else cost.message_bytes
         codec = Codec.named(compression)
-        self.message_bytes = [
-            plain * n // whole if compression is None else plain * codec.bytes(n) // (4 * whole) for n in sizes
-        ]
+        self.bytes_in_full = [plain * n // whole for n in sizes]
+        self.message_bytes = self.bytes_in_full
+        if compression is not None:
+            self.message_bytes = [plain * codec.bytes(n) // (4 * whole) for n in sizes]
         self._work = [shard_work(cost, a, b, whole) for a, b in center.bounds]
 
     def seconds(self, participants: int, fragment: int) -> tuple[float, float]:
