@@ -160,9 +160,11 @@ class Order(torch.utils.data.Dataset):
 args = arguments(bf16=True, optim="adamw_torch", lr_scheduler_type="cosine", warmup_steps=2, max_grad_norm=1.0,
                  load_best_model_at_end=True, eval_strategy="epoch", save_strategy="epoch")
 elastic = ElasticAveragingCallback(easgd.EASGD(period=PERIOD))
-trainer = ElasticTrainer(model, args, train_dataset=Order(), eval_dataset=data, callbacks=[elastic])
+trainer = ElasticTrainer(model, args, train_dataset=Order(), eval_dataset=data)
+trainer.add_callback(elastic)  # as a script does whose trainer is made elsewhere
 trainer.train()
 best = Model.from_pretrained(trainer.state.best_model_checkpoint).net.weight[0].tolist()
+told["out"] = args.output_dir
 tell(best=best, seen=Order.seen[:SAMPLES], rates=[r["learning_rate"] for r in trainer.state.log_history if "loss" in r])
 """
     ended = launch(SCRIPT + body)
@@ -170,6 +172,7 @@ tell(best=best, seen=Order.seen[:SAMPLES], rates=[r["learning_rate"] for r in tr
     told = [ended.told(rank) for rank in (0, 1)]
     assert sorted(told[0]["seen"]) == sorted(told[1]["seen"])
     assert told[0]["seen"] != told[1]["seen"]
+    assert [one["out"] for one in told] == ["results/worker-0", "results/worker-1"]
     for one in told:
         assert one["clock"] == len(one["rates"]) == STEPS
         assert len(set(one["rates"])) > STEPS / 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from easgd.launch.backend import Change, Ended
 from easgd.launch.launcher import Launcher
-from easgd.launch.target import exit_code
+from easgd.launch.target import exit_code, run_script
 
 
 class Log:
@@ -167,3 +168,23 @@ def test_buffers_that_could_not_be_kept_are_one_line_and_no_success(monkeypatch,
     monkeypatch.setattr("easgd.worker.open_workers.close_all", full)
     assert exit_code(lambda: None, __file__) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("sys.exit(main())", 3), ("sys.exit(0)", 3), ("sys.exit(5)", 5), ("sys.exit('no')", 1)]
+)
+def test_a_script_that_exits_by_itself_has_the_exit_code_of_one_that_just_ends(end, code, monkeypatch):
+    """A worker that has diverged ends with 3, also if its script ends with `sys.exit(main())`, as many do."""
+    monkeypatch.setattr("easgd.worker.open_workers.close_all", lambda: None)
+    monkeypatch.setattr("easgd.worker.open_workers.APART", ["worker 1"])
+    assert exit_code(lambda: exec(end, {"sys": sys, "main": lambda: None}), __file__) == code
+
+
+def test_a_script_finds_its_rank_in_its_arguments(tmp_path, monkeypatch, capsys):
+    """So that every worker can be given a folder of its own, in scripts that know nothing of ranks."""
+    monkeypatch.setenv("EASGD_RANK", "2")
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "script.py").write_text("import sys; print(sys.argv[1:])")
+    run_script(str(tmp_path / "script.py"), "--out=out-{rank}", "{rank}", "{other}")
+    assert capsys.readouterr().out == "['--out=out-2', '2', '{other}']\n"

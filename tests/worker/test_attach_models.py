@@ -147,14 +147,45 @@ def test_a_closure_and_a_loop_that_never_calls_forward(idle, run_folder, monkeyp
     assert worker.client.version == (22 if idle else 21)
 
 
-def test_a_compiled_model_is_the_same_model(run_folder):
+@pytest.mark.parametrize("first", ["compile", "attach", "attach, then in place"])
+def test_a_compiled_model_is_the_same_model(first, run_folder):
+    torch._dynamo.reset()  # what another test compiled would run again, without the hooks of this one
     model = net()
-    compiled = torch.compile(model, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    worker = easgd.attach(compiled, optimizer, easgd.EASGD(period=1, beta=0.5))
+    method = easgd.EASGD(period=1, beta=0.5)
+    if first == "compile":
+        compiled = torch.compile(model, backend="eager")
+        worker = easgd.attach(compiled, optimizer, method)
+    else:
+        worker = easgd.attach(model, optimizer, method)
+        compiled = torch.compile(model, backend="eager") if first == "attach" else model
+        if compiled is model:
+            model.compile(backend="eager")
     train(compiled, optimizer, 3)
+    assert not worker._eager, "the model's forward begins the step"
     assert worker.client.version == 3
     assert set(worker.center()) == set(model.state_dict())
+
+
+def test_a_whole_model_may_be_saved_and_copied(run_folder, tmp_path):
+    """`torch.save(model, path)`, target networks, EMA: a copy is a plain model that tells no worker of its steps."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1))
+    train(model, optimizer, 2)
+    torch.save(model, tmp_path / "model.pt")
+    assert b"easgd" not in (tmp_path / "model.pt").read_bytes(), "it can be loaded where easgd is not installed"
+    asked = []
+    worker.begin = lambda: asked.append(1)
+    x = torch.ones(2, 6)
+    for copy_ in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
+        assert torch.equal(copy_(x), model(x))
+        asked.clear()
+        copy_(x).sum().backward()
+        assert torch.compile(copy_, backend="eager")(x).shape == (2, 3)
+        assert not asked
+    del worker.begin
+    worker.close()
 
 
 def test_packing_keeps_shapes_formats_and_values():

@@ -73,6 +73,7 @@ def test_the_guard_is_an_option(run_folder):
     with pytest.raises(easgd.SettingError, match=r"guard = 0\.5: it is a factor above 1"):
         easgd.attach(model, optimizer, easgd.EASGD(period=1), guard=0.5)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.5), guard=0, overlap=False)
+    train(model, optimizer, 1)
     with torch.no_grad():
         model[2].weight[-1] = 1e9
     train(model, optimizer, 1)

@@ -74,6 +74,16 @@ def test_who_keeps_the_order(why, attached):
     assert order(DataLoader(SET, batch_size=4)) == list(range(12))
 
 
+def test_a_rank_that_is_asked_for_to_save_a_file_leaves_the_batches_different(attached):
+    model, worker = attached(1)
+    loader = DataLoader(SET, batch_size=4)
+    first = order(loader)
+    model(torch.ones(1, 1)).sum().backward()
+    worker.replica.optimizer.step()
+    assert worker.rank == 1
+    assert order(loader) == first != list(range(12))
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_loader_with_a_generator_of_its_own_shuffles_differently(when, attached):
     def made():
@@ -96,13 +106,20 @@ def test_a_stream_that_is_made_later_draws_differently(attached):
     assert mine == again != plain
 
 
+class Sampling:
+    """An object with a generator of torch's, as trainers and batch samplers have one."""
+
+    def __init__(self):
+        self.source = {"generator": seeded()}
+
+
 def test_generators_of_the_scripts_own_are_found_and_reseeded():
     def draw(rank):
         torch_, numpy_, old, plain = seeded(), np.random.default_rng(1), np.random.RandomState(1), random.Random(1)
-        set_ = Drawing()
+        set_, sampling = Drawing(), Sampling()
         seeding.reseed(rank, 0)
         drawn = torch.rand(1, generator=torch_).item(), numpy_.random(), old.rand(), plain.random()
-        return (*drawn, set_.numbers.random())
+        return (*drawn, set_.numbers.random(), torch.rand(1, generator=sampling.source["generator"]).item())
 
     kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
     first, second, again = draw(0), draw(1), draw(1)

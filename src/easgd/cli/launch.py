@@ -82,6 +82,7 @@ COMMAND = Command(
         "launch -n 4 --restarts 1 train.py --epochs 10",
         "launch -m package.train --epochs 10",
         "launch -n 2 --nproc-per-worker 4 train_ddp.py --epochs 10",
+        "launch -n 2 train.py --out-dir out-{rank}    ({rank}: each worker's own)",
         "launch --join train-4711-a3f0 train.py --epochs 10",
         "launch --ray 10.0.0.1:6379 -n 64 --compression int8 train.py --epochs 10",
     ],

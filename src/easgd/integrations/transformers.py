@@ -40,6 +40,7 @@ class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, method: Method, **settings: Any) -> None:
         self.attachment = Attachment(method, settings)
+        self._arguments: Any = None
 
     @property
     def worker(self) -> Worker | None:
@@ -47,11 +48,18 @@ class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
         return self.attachment.worker
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        args.output_dir = self.attachment.folder(args.output_dir)
+        self._own_folder(args)
+
+    def _own_folder(self, args: Any) -> None:
+        """Let these arguments name the worker's own folder: once, at the latest when training begins."""
+        if self._arguments is not args:
+            self._arguments = args
+            args.output_dir = self.attachment.folder(args.output_dir)
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
     ) -> None:
+        self._own_folder(args)
         if self.attachment.settings.get("reseed", True):
             reorder(kwargs.get("train_dataloader"), self.attachment.context.rank)
         saved = self._state_file(args, state)

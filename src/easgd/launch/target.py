@@ -16,17 +16,21 @@ _INTERNAL = {__file__, runpy.__file__, "<frozen runpy>"}
 
 
 def run_script(path: str, *args: str) -> None:
-    """Run a script as `python path args…` does."""
-    sys.argv = [path, *args]
+    """Run a script as `python path args…` does, with the worker's rank in the place of `{rank}`."""
+    sys.argv = [path, *map(_own, args)]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.abspath(path))
     runpy.run_path(path, run_name="__main__")
 
 
 def run_module(name: str, *args: str) -> None:
-    """Run a module as `python -m name args…` does."""
-    sys.argv = [name, *args]
+    """Run a module as `python -m name args…` does, with the worker's rank in the place of `{rank}`."""
+    sys.argv = [name, *map(_own, args)]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _own(argument: str) -> str:
+    return argument.replace("{rank}", os.environ.get("EASGD_RANK", "0"))
 
 
 class TerminatedError(BaseException):
@@ -67,11 +71,11 @@ def exit_code(target: Callable[[], object], caller: str) -> int:
         _part()
         return 128 + signal.SIGTERM
     except SystemExit as end:
-        if isinstance(end.code, int):
-            return end.code
-        if end.code is not None:
+        if end.code is not None and not isinstance(end.code, int):
             print(end.code, file=sys.stderr)
-        return int(end.code is not None)
+            return 1
+        if end.code:
+            return end.code
     except SettingError as error:
         print(f"easgd: error: {error}", file=sys.stderr)
         return 2

@@ -14,17 +14,33 @@ if TYPE_CHECKING:
     from easgd.worker.worker import Worker
 
 
+class BeforeForward:
+    """Begins a step of the worker when the model is about to run.
+
+    A module's hooks are saved and copied with it, by `torch.save(model, path)` and `copy.deepcopy(model)`; the worker
+    cannot be, and a copy of the model is not trained by it. There a hook that does nothing takes this one's place: the
+    `get` of an empty dictionary, which returns the arguments that it is given, and which any Python can load.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            self.worker.begin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        empty: dict[nn.Module, Any] = {}
+        return getattr, (empty, "get")
+
+
 def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:
     """Let the model's forward begin a step of the worker and the optimizer's step end it; return the handles.
 
     The hooks hold the worker: a script may call `attach` and forget what it returned. They must not be traced into a
     compiled graph.
     """
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def before_forward(module: nn.Module, args: Any) -> None:
-        if module.training and torch.is_grad_enabled():
-            worker.begin()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def before_step(opt: Any, args: Any, kwargs: Any) -> None:
@@ -44,7 +60,7 @@ def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optim
     atexit.register(at_exit)
     return [
         # Before FSDP2's own hook, which gathers the weights: a method may set them to the center's first.
-        model.register_forward_pre_hook(before_forward, prepend=worker.replica.sharded),
+        model.register_forward_pre_hook(BeforeForward(worker), prepend=worker.replica.sharded),
         optimizer.register_step_pre_hook(before_step),
         optimizer.register_step_post_hook(after_step),
     ]

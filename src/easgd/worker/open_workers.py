@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from torch import nn
 
 from easgd.errors import SettingError, refuse
 from easgd.worker.context import RunContext
+from easgd.worker.script_checks import check_end
 
 if TYPE_CHECKING:
     from easgd.worker.recorder import Recorder
@@ -71,6 +73,17 @@ def note_apart(worker: str, refusals: int, recorder: Recorder) -> None:
     APART.append(worker)
 
 
+def _forget() -> None:
+    """In a process that a script has forked: its workers are the parent's, which goes on with them."""
+    for worker in list(OPEN_WORKERS):
+        worker.abandon()
+    OPEN_WORKERS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def part_all() -> None:
     """Let every worker of this process that is in a run bring the center what it has done, and leave."""
     for worker in list(OPEN_WORKERS):
@@ -80,5 +93,7 @@ def part_all() -> None:
 def close_all() -> None:
     """Close every worker of this process that is in a run: a process that lives on does so after a script has ended."""
     for worker in list(OPEN_WORKERS):
+        if not isinstance(sys.exception(), Exception):  # a script that failed has said why
+            check_end(worker)
         worker.close()
     _USED.clear()

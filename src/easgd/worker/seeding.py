@@ -13,7 +13,8 @@ import hashlib
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -49,25 +50,43 @@ def reseed_one(generator: Any, rank: int, incarnation: int) -> None:
 
 
 def _made_by_the_script() -> Iterator[Any]:
-    """Yield the generators that exist beside the global ones.
+    """Yield the generators that exist beside the global ones, once each.
 
-    Those of numpy and `random` may be anywhere, as in a data set's attributes: the garbage collector knows them all.
-    It does not know torch's; those are looked for among the variables of the functions that are running, and where a
-    `DataLoader` has one, when it is read (`easgd.worker.batch_order`).
+    They may be anywhere, as in the attributes of a data set or a trainer. The garbage collector knows those of numpy
+    and `random`. It does not know torch's, but it knows what holds them; only the variables of the functions that are
+    running are held by none of its objects.
     """
-    known = {id(np.random.mtrand._rand), id(random._inst)}
-    for thing in gc.get_objects():
+    known = {id(np.random.mtrand._rand), id(random._inst), id(torch.default_generator)}
+    objects = gc.get_objects()
+    held = gc.get_referents(*objects)
+    # A dictionary of nothing but generators and other plain things is not known to it either.
+    held += gc.get_referents(*{id(plain): plain for plain in _of(dict, held) if not gc.is_tracked(plain)}.values())
+    for thing in [*objects, *_of(torch.Generator, held), *_of(torch.Generator, _variables())]:
         kind = type(thing)  # `isinstance` would ask proxies for their class, and wake them
-        if issubclass(kind, KINDS) and not issubclass(kind, random.SystemRandom) and id(thing) not in known:
-            yield thing
-    found: dict[int, torch.Generator] = {id(torch.default_generator): torch.default_generator}
-    frame = sys._getframe(1)
+        if issubclass(kind, (*KINDS, torch.Generator)) and not issubclass(kind, random.SystemRandom):
+            if id(thing) not in known:
+                yield thing
+            known.add(id(thing))
+
+
+def _of(kind: type, things: Sequence[Any]) -> list[Any]:
+    """Return the things of one type among millions, without a line of Python for each."""
+    kinds = list(map(type, things))
+    found, at = [], -1
+    for _ in range(kinds.count(kind)):
+        at = kinds.index(kind, at + 1)
+        found.append(things[at])
+    return found
+
+
+def _variables() -> list[Any]:
+    """The variables of the functions that are running."""
+    found: list[Any] = []
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        for value in [*frame.f_locals.values(), *(frame.f_globals.values() if frame.f_back is None else ())]:
-            if isinstance(value, torch.Generator) and id(value) not in found:
-                found[id(value)] = value
-                yield value
-        frame = frame.f_back  # type: ignore[assignment]
+        found += frame.f_locals.values()
+        frame = frame.f_back
+    return found
 
 
 def _seed(state: bytes, rank: int, incarnation: int, bits: int) -> int:

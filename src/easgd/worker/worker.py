@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from easgd import checkpoint
 from easgd.center.client import CenterClient, JoinRequest
@@ -39,6 +40,7 @@ from easgd.worker.last_exchange import last_exchange
 from easgd.worker.process_group import check_synchronous, own_device
 from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.schedule_free import ScheduleFreeReplica, check_kind, replica_of
+from easgd.worker.script_checks import OtherOptimizers, StartingWeights
 from easgd.worker.state import WorkerState
 from easgd.worker.tensors import bare, check_tied, exchanged, full_state, remainder
 
@@ -74,6 +76,7 @@ class Worker:
         self.orders_batches = self.rank_asked = False
         self.stream = (context.rank, context.workers) if self.group is None else self.group.stream
         self._begun = self._eager = self._skipped = self._closed = False
+        self._hooks: list[RemovableHandle] = []
         self.client = self._connect(saved, deadline, process_group, guard)
         if not context.alone:
             self._enter()
@@ -87,9 +90,14 @@ class Worker:
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
             still=all(tensor.requires_grad for tensor in self.tensors.values()),
         )  # fmt: skip
-        self._tied = {id(tensor) for tensor in self.tensors.values()}
+        self.tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
+        self._starting = (
+            None if context.alone or self.replica.sharded or saved else StartingWeights([*self.tensors.values()])
+        )
         self._hooks = install_hooks(self, model, optimizer)
+        if not context.alone:
+            self._hooks.append(OtherOptimizers(self).watch())
 
     def _connect(
         self, saved: dict[str, Any] | None, deadline: float, process_group: Any, guard: float
@@ -129,7 +137,8 @@ class Worker:
     @property
     def rank(self) -> int:
         """This worker's number, from 0."""
-        self.rank_asked = True
+        # Before the first step it may be asked for to choose the data (`worker.batch_order`); later to save or print.
+        self.rank_asked = self.rank_asked or self.clock == 0
         return self.context.rank
 
     @property
@@ -213,6 +222,9 @@ class Worker:
         if self._begun or self._closed:
             return
         self._begun = True
+        if self._starting is not None:
+            self._starting.check()
+            self._starting = None
         self.exchange.begin()
 
     def before_step(self, closure: bool) -> None:
@@ -228,7 +240,7 @@ class Worker:
             self._eager = True
             self.begin()
         if not self.context.alone:
-            check_tied(self.model, self.replica.optimizer, self._tied, self._optimized)
+            check_tied(self.model, self.replica.optimizer, self.tied, self._optimized)
             check_kind(self.replica)
         if self.group is not None:
             self.group.before_step(closure)
@@ -273,6 +285,7 @@ class Worker:
             raise SettingError(
                 f"not a worker's state: it has no {', '.join(sorted(missing))}; give what state_dict gave"
             )
+        self._starting = None  # the weights that belong to this state have been loaded
         self.exchange.load_state_dict(state)
         self.state.clock, self.state.exchanges = state["clock"], state["exchanges"]
         self.state.incarnation = state["incarnation"]
@@ -298,6 +311,13 @@ class Worker:
             with suppress(UnreachableError):
                 last_exchange(self.exchange)
         self.close()
+
+    def abandon(self) -> None:
+        """Forget the run without a word to it: this is a copy, in a process that the script has forked."""
+        self._closed = True
+        for hook in self._hooks:
+            hook.remove()
+        self.recorder.abandon()
 
     def close(self) -> None:
         """Leave the run: wait for what is under way, let the others know. Runs by itself when the script ends."""

@@ -18,7 +18,8 @@ from easgd.launch.process import Lifeline
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to the launcher")
 
 TELL = """
-import json, os, random, sys, threading
+import json, os, random, sys, threading, warnings
+filters = [[action, category.__name__] for action, _, category, *_ in warnings.filters]
 before = "torch" in sys.modules
 os.environ["OMP_NUM_THREADS"] = "3"
 import numpy as np, torch, easgd
@@ -30,7 +31,7 @@ print(json.dumps({
     "before": before, "threads": torch.get_num_threads(), "others": threading.active_count(), "argv": sys.argv[1:],
     "random": random.random(), "numpy": float(np.random.rand()), "parent": os.getppid(), "group": os.getpgid(0),
     "pid": os.getpid(), "shown": shown, "name": __name__, "cwd": os.getcwd(), "mark": os.environ["MARK"],
-    "main": sys.modules["__main__"].__dict__.get("shown") == shown,
+    "filters": filters, "main": sys.modules["__main__"].__dict__.get("shown") == shown,
 }))
 """
 
@@ -76,6 +77,7 @@ def test_a_forked_worker_is_as_fresh_as_an_interpreter_of_its_own(template, tmp_
     assert a["threads"] == 3, "the script set OMP_NUM_THREADS before its import of torch"
     assert (a["mark"], b["mark"], a["name"], a["argv"]) == ("a", "b", "__main__", ["--lr", "0.1"])
     assert a["cwd"] == os.getcwd()
+    assert ["ignore", "ResourceWarning"] in a["filters"], "Python's own filters; without them every script is noisy"
     assert a["main"]
     assert a["shown"].endswith("script.py --lr 0.1"), "ps would not show the script"
 

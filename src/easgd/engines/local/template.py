@@ -169,12 +169,12 @@ def _rename(target: Sequence[str]) -> None:
 def main(link: str, parent: str, lifeline: str) -> int:
     """Serve until the launcher ends; in a forked worker, run it and return its exit code."""
     child.follow_parent(int(parent))
-    warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     _preload()
-    request = _serve(socket.socket(fileno=int(link)))
+    with warnings.catch_warnings():  # a worker has the filters that Python and the libraries have set, and no other
+        warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+        request = _serve(socket.socket(fileno=int(link)))
     if request is None:
         return 0
-    warnings.resetwarnings()
     return child.main(parent, lifeline, *request["target"])
 
 
