@@ -16,9 +16,11 @@ setup: .venv/.ready
 
 demo: setup
 	@rm -rf demo
-	@echo "1 of 2: four EAMSGD workers, real processes on this machine"
-	@$(BIN)/easgd train --method eamsgd --workers 4 --steps 400 --out demo/processes
-	@echo "2 of 2: EAMSGD and EASGD with four workers against MSGD alone, on the clock of the paper's cluster"
+	@echo "1 of 2: four processes train the digits; one of them is killed, nobody waits, it starts again from the center"
+	@$(BIN)/easgd launch -n 4 --restarts 1 --out demo/processes examples/preempted.py --lose 2
+	@echo
+	@echo "2 of 2: four machines of unequal speed, on a virtual clock: elastic averaging (EAMSGD) against data-parallel training"
+	@echo "        (LocalSGD, averaged after every step) and against the fastest machine alone (MSGD)"
 	@$(BIN)/easgd compare examples/demo.toml --out demo/comparison
 
 test: setup

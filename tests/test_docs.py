@@ -24,11 +24,11 @@ from easgd.records import Event, Step
 from easgd.training.config import Config
 
 ALL = [block for page in pages() for block in blocks(page)]
-PYTHON = sorted({block.page for block in ALL if block.language == "python"})
+PYTHON = sorted({block.page for block in ALL if block.language in ("python", "diff")})
 SHELL = [block for block in ALL if block.language == "sh"]
 SHOWN = [block for block in ALL if block.language == "text" and block.text.startswith("$ easgd ")]
-# Whose blocks show single lines of a program, without marks above them.
-EXCERPTS = ("README.md", "docs/reproduction/")
+# Pages that are written by a command: their blocks repeat what took hours.
+ARCHIVE = "docs/reproduction/laptop/"
 
 
 def surroundings() -> dict[str, object]:
@@ -67,10 +67,10 @@ def test_python(page, tmp_path, monkeypatch, shared):
     names = surroundings()
     state = torch.get_rng_state()
     for block in ALL:
-        if block.page == page and block.language == "python":
-            compile(block.text, str(block), "exec")
-            if not block.why and not page.startswith(EXCERPTS):
-                run_python(block.text, names)
+        if block.page == page and block.language in ("python", "diff"):
+            compile(block.program, str(block), "exec")
+            if not block.why and not page.startswith(ARCHIVE):
+                run_python(block.program, names)
     for value in names.values():
         if isinstance(value, easgd.Worker):
             value.close()
@@ -104,7 +104,7 @@ def test_command_lines(block, tmp_path, monkeypatch, capsys, shared):
     for words in command_lines(block.text):
         if words[0] == "easgd":
             parse_easgd(words[1:])
-            if not block.why and not block.page.startswith(EXCERPTS):
+            if not block.why and not block.page.startswith(ARCHIVE):
                 assert main(words[1:]) == 0, capsys.readouterr().err
         elif words[0] == "make":
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
@@ -140,6 +140,14 @@ def test_a_page_is_marked_only_where_there_is_a_block():
     for page in pages():
         marks = len(re.findall(r"^<!-- parsed: ", page.read_text(), re.MULTILINE))
         assert marks == sum(bool(block.why) for block in blocks(page)), page
+
+
+def test_the_readme_fits_three_screens_and_its_links_lead_somewhere():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 140
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    assert "docs/start.md" in links
+    assert [link for link in links if ":" not in link and not (ROOT / link).exists()] == []
 
 
 @pytest.mark.slow

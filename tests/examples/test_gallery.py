@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(300)  # processes that import torch and a frame
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GALLERY = [
     ("digits.py", "--epochs 1", None, r"test error of the center after 1 epochs: [\d.]+%"),
+    ("preempted.py", "--epochs 4", None, r"epoch 4: test error of the center [\d.]+%"),
     ("char_gpt.py", "--steps 6 --eval-interval 3 --layers 1 --width 16 --batch-size 4 --block-size 16 --period 2", None,
      r"step 6: loss of the center [1-5]\.\d+"),
     ("reinforce.py", "--updates 10 --episodes 4 --length 3 --period 2", None,
@@ -56,6 +57,12 @@ def test_example(script, options, package, expected, launch, tmp_path):
         assert len(records) == (2 if script == "gan.py" else 1)  # one file for each center
         assert len(list(tmp_path.glob("runs/*/center.safetensors"))) == (script != "gan.py")
         assert len(list(tmp_path.glob("runs/*/centers/*.safetensors"))) == (2 if script == "gan.py" else 0)
+
+
+def test_a_preempted_worker_starts_again_from_the_center(tmp_path):
+    launch = ("-m", "easgd", "launch", "-n", "2", "--restarts", "1")
+    output = run(tmp_path, *launch, str(EXAMPLES / "preempted.py"), "--epochs", "3", "--lose", "1")
+    assert re.search(r"\[1\] worker 1 begins again from the center, test error [\d.]+%", output), output
 
 
 NOTEBOOKS = {

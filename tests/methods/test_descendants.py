@@ -134,6 +134,18 @@ def test_the_first_phase_of_plain_sgd_is_the_step_with_the_mean_gradient():
     np.testing.assert_allclose(ours.center[-1].numpy(), x, rtol=0, atol=1e-12)
 
 
+def test_local_sgd_with_period_one_is_data_parallel_training_with_momentum_too():
+    """The examples call it that: averaging x after every Nesterov step is the step with the mean gradient."""
+    nesterov = functools.partial(torch.optim.SGD, lr=LR, momentum=0.9, nesterov=True)
+    x = torch.from_numpy(X0.copy()).requires_grad_()
+    optimizer = nesterov([x])
+    for t in range(STEPS - 1):
+        x.grad = torch.stack([torch_g(x.detach(), i, t) for i in range(3)]).mean(0)
+        optimizer.step()
+    ours = run(easgd.LocalSGD(period=1), optimizer=nesterov)
+    np.testing.assert_allclose(ours.center[-1].numpy(), x.detach().numpy(), rtol=0, atol=1e-12)
+
+
 def test_local_sgd_of_one_is_sgd():
     ours, theirs = run(easgd.LocalSGD(period=3), 1), run(easgd.SGD(), 1)
     np.testing.assert_allclose(ours.local, theirs.local, rtol=0, atol=1e-14)

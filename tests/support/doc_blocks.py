@@ -30,6 +30,13 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
+    @property
+    def program(self) -> str:
+        """The Python of the block; of a difference, what it leads to."""
+        if self.language != "diff":
+            return self.text
+        return "".join(line[1:] for line in self.text.splitlines(keepends=True) if not line.startswith("-"))
+
 
 def pages() -> list[Path]:
     """Return every page whose blocks are tested. Those of single runs repeat a command that took hours."""

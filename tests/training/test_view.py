@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import easgd
+from easgd.training.monitor import Monitor
 from easgd.training.process_runner import ProcessRunner
 from easgd.training.view import Plain, Silent, shielded
 
@@ -27,10 +28,29 @@ def test_snapshots_left_at_the_end_are_counted(tmp_path, capsys):
     settings = {"network": "digits-mlp", "workers": 1, "method": "easgd", "steps": 30, "train_subset": 50}
     easgd.train({**settings, "evaluate": "after"}, tmp_path / "run", view=Plain())
     lines = [line for line in capsys.readouterr().out.splitlines() if "test error" in line]
-    assert len(lines) > 1
-    assert [line.split()[:4] for line in lines] == [
-        ["measured", str(n), "of", str(len(lines))] for n in range(1, len(lines) + 1)
-    ]
+    total = len(easgd.Run(tmp_path / "run").evaluations)
+    assert 1 < len(lines) <= 10
+    every = -(-total // 10)
+    shown = [n for n in range(1, total + 1) if n % every == 0 or n == total]
+    assert [line.split()[:4] for line in lines] == [["measured", str(n), "of", str(total)] for n in shown]
+
+
+def test_many_snapshots_left_at_the_end_are_ten_lines_and_the_last(capsys):
+    view = Plain()
+    for n in range(1, 24):
+        view.evaluated(ROW, 1.0, (n, 23))
+    lines = capsys.readouterr().out.splitlines()
+    assert [int(line.split()[1]) for line in lines] == [3, 6, 9, 12, 15, 18, 21, 23]
+
+
+def test_starting_the_workers_is_said_once(capsys, monkeypatch):
+    view, now = Plain(), [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    view._last = 0.0
+    for moment in (11.0, 22.0, 33.0):
+        now[0] = moment
+        view.progress(0.0, Monitor(), 0.0)
+    assert capsys.readouterr().out == "starting the workers\n"
 
 
 def test_a_view_that_fails_shows_nothing_more(capsys):

@@ -75,7 +75,7 @@ class _CheckedCall(ABCMeta):
 class Method(ABC, metaclass=_CheckedCall):
     """Base of every method: a frozen record of settings with the pure functions of the exchange.
 
-    A subclass describes itself in class variables; the command line, comparisons, reports, tests and the README read
+    A subclass describes itself in class variables; the command line, comparisons, reports, tests and documentation read
     them. What is marked as its own is not inherited: a variant of a method is another method.
     """
 

@@ -118,7 +118,7 @@ def _checked(found: object, name: str) -> type[Method]:
 
 
 def table() -> str:
-    """The built-in methods as a table in Markdown, for the README."""
+    """The built-in methods as a table in Markdown, for docs/methods.md."""
     order = sorted((get(name) for name in built_in()), key=lambda method: method.order)
     rows = [
         f"| `{m.__name__}` | `{m.key}` | {m.paper} | {'1' if m.sequential else 'any'} | {m(**m.presets).period} "

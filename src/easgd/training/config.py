@@ -76,9 +76,10 @@ class Config(Checked):
     momentum: float | None = option("δ of the methods that have one; 0.99, and 0.9 on digits", group=STEP)
     rate: float | None = option("a, the rate of the moving averages; 0.001", group=STEP)
     weight_decay: NonNegative = option("λ of λ/2‖x‖², a part of the loss", 1e-4, group=STEP)
-    optimizer: Literal["paper", "sgd", "adam", "adamw"] = option(
-        "the local step: the paper's SGD, or another optimizer of torch", "paper", group=STEP
-    )
+    optimizer: Literal["paper", "sgd", "nesterov", "adam", "adamw"] = option(
+        "the local step: the method's own, as in the paper, or one of torch; nesterov is SGD with momentum 0.9",
+        "paper", group=STEP,
+    )  # fmt: skip
     gain: Positive = option("weights start uniform in ±gain/√fan-in; 2.45 is He's", 1.0, group=STEP)
     batch: Count | None = option("images per step; 128, and 32 on digits", group=STEP)
 

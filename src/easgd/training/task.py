@@ -60,6 +60,8 @@ class Task:
                 return self.config.make_method().optimizer(params, lr, wd)
             case "sgd":
                 return torch.optim.SGD(params, lr=lr, weight_decay=wd)
+            case "nesterov":
+                return torch.optim.SGD(params, lr=lr, momentum=0.9, nesterov=True, weight_decay=wd)
             case "adam":
                 return torch.optim.Adam(params, lr=lr, weight_decay=wd)
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from typing import Any, Protocol, cast
@@ -49,24 +50,32 @@ class Silent:
 
 
 class Plain(Silent):
-    """One line per evaluation, and one every ten seconds in between."""
+    """One line per evaluation, and one every ten seconds in between; of what is measured afterwards, ten lines."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._started = False
 
     def begin(self, config: Config, folder: str) -> None:
         method = config.make_method().describe(config.workers, config.lr)
         self.note(f"{method}; η = {config.lr:g}, {config.workers} workers, {config.data}, {config.engine} → {folder}")
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
-        if time.monotonic() - self._last > 10:
-            self._last = time.monotonic()
+        if time.monotonic() - self._last <= 10:
+            return
+        self._last = time.monotonic()
+        if monitor.steps:
             rate = f", {monitor.steps / seconds:.0f} steps/s" if seconds else ""
             loss = "" if monitor.loss is None else f", online loss {monitor.loss:.4f}"
-            self.note(f"{share:4.0%}  {monitor.steps} steps{rate}{loss}" if monitor.steps else "starting the workers")
+            self.note(f"{share:4.0%}  {monitor.steps} steps{rate}{loss}")
+        elif not self._started:
+            self.note("starting the workers")
+        self._started = True
 
     def evaluated(self, row: Row, share: float, rest: tuple[int, int] | None = None) -> None:
         self._last = time.monotonic()
+        if rest is not None and rest[0] != rest[1] and rest[0] % math.ceil(rest[1] / 10):
+            return
         self.note(f"{f'{share:4.0%}' if rest is None else counted(rest)}  {measures(row)}")
 
     def note(self, text: str) -> None:
