@@ -35,8 +35,10 @@ def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]
     ]
     for key, options in (*ends, *methods):
         yield Setting(job, workers, key, options, 1.0, "kept", steps, seed)
-    for key, options in (*ends, methods[3], methods[7]):
-        yield Setting(job, workers, key, options, 2.0, "kept", steps, seed)
+    # What averages in rounds bears a larger rate than one process does; both ends get the same chance.
+    for rate in (2.0, 4.0):
+        for key, options in (*ends, methods[3], methods[4], methods[7]):
+            yield Setting(job, workers, key, options, rate, "kept", steps, seed)
     others: tuple[Moments, ...] = ("averaged", "reset")
     for moments in others:
         for key, options in (methods[3], methods[7]):
