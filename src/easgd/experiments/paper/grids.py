@@ -148,8 +148,8 @@ def unequal(scale: Scale) -> Grid:
     groups += [{"method": m, **adam} for m in ("easgd", "localsgd", "diloco")]
     # N = p: four messages move the center as far as one outer step.
     groups += [{"method": "asyncdiloco", "settings": {"every": 4}, **adam}]
-    seconds = {"smoke": 60.0, "laptop": 1200.0, "paper": 12_000.0}[scale.name]
-    budget: Group = {"cost": "unequal", "workers": 4, "period": 10, "seconds": seconds, "evaluate_every": seconds / 24}
+    seconds = {"smoke": 60.0, "laptop": 600.0, "paper": 12_000.0}[scale.name]
+    budget: Group = {"cost": "unequal", "workers": 4, "period": 10, "seconds": seconds, "evaluate_every": seconds / 15}
     return _grid(scale, groups, **budget)
 
 

@@ -40,7 +40,7 @@ ETA = {
 TAU = 0.01
 DESCENDANTS = {
     "smoke": {"easgd": [0.2], "eamsgd": [0.1], "downpour": [0.1], "adamw": [3e-3]},
-    "laptop": {"easgd": [0.05], "eamsgd": [0.005], "downpour": [0.005], "adamw": [1e-3, 5e-4]},
+    "laptop": {"easgd": [0.05], "eamsgd": [0.005], "downpour": [0.005], "adamw": [1e-3]},
     "paper": {m: CIFAR["paper"][m] for m in ("easgd", "eamsgd", "downpour")} | {"adamw": [2e-3, 1e-3, 5e-4]},
 }
 
