@@ -27,6 +27,7 @@ BENCHES = {
     "wire": "easgd.bench.wire",
     "train": "easgd.bench.train",
     "worth": "easgd.bench.worth",
+    "chaos": "easgd.bench.chaos",
     "link": "easgd.bench.link.speeds",
 }
 
