@@ -3,7 +3,7 @@
 from easgd.engines.simulate.api import Trajectory, simulate
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.engine import Simulation
-from easgd.engines.simulate.faults import Fault
 from easgd.engines.simulate.model import ModelGradient
+from easgd.faults import Fault
 
 __all__ = ["CostModel", "Fault", "ModelGradient", "Simulation", "Trajectory", "simulate"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from easgd.engines.simulate.faults import Fault
 from easgd.engines.simulate.periods import set_periods
+from easgd.faults import Fault
 from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:
