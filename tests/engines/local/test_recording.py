@@ -15,6 +15,8 @@ from easgd.center.layout import Layout
 from easgd.engines.local import recording
 from easgd.engines.local.client import SharedMemoryClient, read_center
 from easgd.engines.local.control import mark_dead
+from easgd.launch.backend import RunRequest
+from easgd.launch.run_directory import OwnedRun
 
 SPAWN = multiprocessing.get_context("spawn")
 N = 540_000  # two stripes
@@ -148,3 +150,20 @@ def test_an_update_that_is_lost_is_found(tmp_path):
     recording.end(tmp_path)
     found = str(check_folder(tmp_path / "history" / "center"))
     assert "elements 0 to 100, version 2, worker 0 incarnation 0 exchange 2: x̃ was found with another digest" in found
+
+
+def test_nothing_of_a_run_is_open_to_other_users(shared):
+    """Case 36: whatever the umask, nobody else can enter the folder that the center, its locks and its owner are in."""
+    before = os.umask(0)
+    try:
+        run = OwnedRun(RunRequest(["script", "train.py"], 1, "run-1"))
+        open_center(run.path, 0, ELASTIC, n=100).leave()
+    finally:
+        os.umask(before)
+    try:
+        assert {"center", "locks", "owner", "header.json"} <= {path.name for path in run.path.iterdir()}
+        for folder in (run.path, run.path.parent):
+            found = folder.stat()
+            assert (found.st_mode & 0o777, found.st_uid) == (0o700, os.getuid()), folder
+    finally:
+        run.close()

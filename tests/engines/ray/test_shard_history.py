@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import easgd
-from easgd.center.check_history import check
-from easgd.center.history import History, frames
+from easgd.center.check_history import check, check_folder
+from easgd.center.history import History, Sender, frames
 from easgd.engines.ray.messages import Kind, Status
 from easgd.engines.ray.shard import Shard
+from easgd.engines.ray.shard_actor import ShardActor
 from shards_by_hand import ELASTIC, N, ask, enroll, make
 
 torch.manual_seed(0)
@@ -72,6 +73,41 @@ def test_a_shard_that_goes_back_has_the_bits_of_its_checkpoint():
     enroll(again, [0, 1], {})
     assert ask(again, 1, 0, torch.randn(N))[0] == Status.DONE
     assert checked(again, first, second).exchanges == 2  # of the one that was lost nobody knows whether it was made
+
+
+def test_the_actor_writes_its_files_and_begins_a_new_one_when_it_is_restored(tmp_path):
+    """Case 8, as the supervisor does it: each epoch has a file of its own, and workers add what they took."""
+    actor = ShardActor()
+    slots = {"x": torch.zeros(N).numpy()}
+    actor.open("center", ELASTIC, None, slots, history=str(tmp_path))
+    actor.enroll("center", 0, [0], {})
+    worker = History(tmp_path / "center" / "worker-0-0.history")
+
+    def exchange(sequence):
+        x = torch.randn(N).numpy()
+        _, answer = actor.exchange(("center", 0, 0, sequence, Kind.EXCHANGE, 0.5), x.view("uint8"))
+        worker.sender = Sender(0, 0, sequence)
+        worker.answer(torch.from_numpy(answer).view(torch.float32), 0)
+
+    exchange(0)
+    saved = actor.take("center", None)
+    exchange(1)
+    actor = ShardActor()
+    actor.restore("center", ELASTIC, "float32", saved, 1, [0], {}, history=str(tmp_path))
+    exchange(2)
+    actor.end_record()
+    names = sorted(path.name for path in (tmp_path / "center").iterdir())
+    assert names == ["shard-0-0.history", "shard-0-1.history", "worker-0-0.history"]
+    report = check_folder(tmp_path / "center")
+    assert report.differences == [], str(report)
+    assert torch.equal(report.x, actor.shards["center"].center.x)
+
+
+def test_a_shard_on_another_machine_writes_nothing(tmp_path):
+    actor = ShardActor()
+    actor.open("center", ELASTIC, None, {"x": torch.zeros(N).numpy()}, history=str(tmp_path / "elsewhere"))
+    actor.end_record()
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_round_and_two_shards():
