@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow test-integrations paper paper-smoke docs release-check lint types clean
+.PHONY: setup demo test test-slow test-integrations mutants paper paper-smoke docs release-check lint types clean
 
 setup: .venv/.ready
 
@@ -28,6 +28,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Break the code on purpose, a line at a time, and see whether the nearest tests notice (half an hour).
+mutants: setup
+	$(BIN)/python tools/mutants.py
 
 # With the real Lightning, transformers, accelerate, trackers and torchft, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready

@@ -15,6 +15,7 @@ from easgd.training.checkpoints import Checkpoints
 from easgd.training.evaluator import waiting
 from easgd.training.folder import RunFolder
 from following import children, wait_for
+from histories import follows
 
 SMALL = {"network": "digits-mlp", "workers": 2, "steps": 80, "train_subset": 200, "method": "eamsgd"}
 
@@ -116,7 +117,7 @@ def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
     import os
 
     settings = {**SMALL, "workers": 3, "steps": 1_000_000, "seconds": 6, "evaluate": "after", "checkpoint_every": 0.3}
-    process = easgd("train", *flags(settings), "--out", "run", "--plain")
+    process = easgd("train", *flags(settings), "--out", "run", "--plain", "--history")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
     os.kill(children(process.pid)[1], signal.SIGKILL)
@@ -125,6 +126,7 @@ def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
     assert "1 of 3 workers died" in out
     events = [r.event for r in library.Run(folder.path).records() if not isinstance(r, Step)]
     assert events.count("death") == 1
+    follows(folder.path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -212,3 +214,43 @@ def test_help_answers_at_once(easgd):
     code = "import sys, easgd.cli as c; c.main(['train', '--help']); print('torch' in sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "False"
+
+
+PLAN = """
+[[fault]]
+worker = 1
+time = 0.5
+what = "death"
+
+[[fault]]
+worker = 1
+time = 1.0
+what = "join"
+
+[[fault]]
+worker = 0
+time = 1.5
+what = "pause"
+amount = 0.3
+
+[[fault]]
+worker = 0
+time = 0.0
+what = "slow"
+amount = 2.0
+"""
+
+
+def test_a_plan_of_faults_happens_to_real_processes(tmp_path, easgd):
+    """Cases 1, 4, 5, 6, as data: what the simulator runs on the virtual clock."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    settings = {**SMALL, "steps": 1_000_000, "seconds": 5, "evaluate": "after", "faults": tmp_path / "plan.toml"}
+    process = easgd("train", *flags(settings), "--out", "run", "--plain", "--history")
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    events = [r for r in library.Run(tmp_path / "run").records() if not isinstance(r, Step)]
+    faults = [(r.worker, r.detail) for r in events if r.event == "fault"]
+    assert faults == [(1, "death"), (1, "join"), (0, "pause"), (0, "continue")]
+    assert [r.worker for r in events if r.event == "death"] == [1]
+    assert {(r.event, r.worker) for r in events} >= {("leave", 0), ("leave", 1)}, "the second incarnation ends well"
+    follows(tmp_path / "run")

@@ -29,6 +29,7 @@ BENCHES = {
     "scale": "easgd.bench.scale",
     "train": "easgd.bench.train",
     "worth": "easgd.bench.worth",
+    "chaos": "easgd.bench.chaos",
     "link": "easgd.bench.link.speeds",
 }
 

@@ -86,7 +86,8 @@ def _living(stretches: Iterable[list[Frame]], rolls: dict[str, list[Frame]], rep
         if roll is not None and roll.living != e.living:
             what = f"the center counts {e.living}, roll {roll.serial} has {roll.living}"
             report.differences.append(Difference(frame.source, e, what))
-        if roll is not None and roll.dead.get(e.rank, -1) >= e.incarnation:
+        # A round may still hold what a worker brought to it before it died.
+        if e.kind == "apply" and roll is not None and roll.dead.get(e.rank, -1) >= e.incarnation:
             what = f"roll {roll.serial} says that this incarnation has ended"
             report.differences.append(Difference(frame.source, e, what))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -32,6 +33,7 @@ class JoinRequest:
         deadline: seconds to wait for a rank of a process group.
         process_group: of torch.distributed, where the center is replicated in one; None for all ranks.
         guard: how many times the usual distance from the center a message may have; 0 for any.
+        history: the folder where the first worker has the run's exchanges written down; None for nowhere.
     """
 
     method: Method
@@ -46,6 +48,7 @@ class JoinRequest:
     deadline: float = 600.0
     process_group: Any = None
     guard: float = 0.0
+    history: Path | None = None
 
 
 class CenterClient(Protocol):

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from easgd.center.digests import digest
 from easgd.console import warn_once
+from easgd.files import read_json_lines
 from easgd.methods import Method, Slots, registry
 
 if TYPE_CHECKING:
@@ -246,6 +247,13 @@ def read_file(path: Path) -> Iterator[Frame]:
 
 
 def read_folder(folder: Path) -> Iterator[Frame]:
-    """Yield the frames of one center's history, file by file."""
+    """Yield the frames of one center's history, file by file; also rolls that were written as lines of JSON."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         yield from read_file(path)
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in read_json_lines(path):
+            try:
+                entry = msgspec.convert({**line, "kind": "roll"}, Entry)
+            except msgspec.MsgspecError as error:
+                raise ValueError(f"{path.name}: a line is no roll ({error})") from error
+            yield Frame(entry, path.name, memoryview(b""))

@@ -63,6 +63,12 @@ class Report:
         """The center that the replay has reached."""
         return torch.cat([self.slots[stretch]["x"] for stretch in sorted(self.slots)])
 
+    @property
+    def measured(self) -> Tensor:
+        """What is evaluated of it: z where there is one, else x̃."""
+        found = [self.slots[stretch] for stretch in sorted(self.slots)]
+        return torch.cat([slots.get("average", slots["x"]) for slots in found])
+
     def __str__(self) -> str:
         if self.differences:
             more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""

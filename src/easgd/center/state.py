@@ -163,6 +163,8 @@ class CenterState:
             self._parts = [
                 (cut, fused_exchange(self.method, slots)) for cut, slots in zip(cuts, stretches, strict=True)
             ]
+        if self.journal is not None:
+            self.journal.note(self, "apply", torch.from_numpy(message), scale)
         version, squares = self._clock[VERSION] - self._clock[AVERAGED_FROM], []
         for cut, loop in self._parts:
             assert loop is not None

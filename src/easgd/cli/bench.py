@@ -12,7 +12,7 @@ from easgd.bench import BENCHES, Row
 from easgd.cli import bench_link
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
-from easgd.settings import Count, option
+from easgd.settings import Count, Positive, Seed, option
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,11 @@ class BenchOptions:
         "of the benchmark `scale`: numbers of clients (1 2 8)", nargs="+", metavar="N"
     )
     job: Literal["gpt", "cifar10"] | None = option("of the benchmark `worth`: what is trained (gpt)")
-    workers: Count | None = option("of the benchmark `worth`: p (2)")
+    workers: Count | None = option("of the benchmarks `worth` and `chaos`: p (2)")
     steps: Count | None = option("of the benchmark `worth`: steps of each worker (400)")
+    seconds: Positive | None = option("of the benchmark `chaos`: how long each run trains (40)")
+    rate: Positive | None = option("of the benchmark `chaos`: kills a minute, over all workers (6)")
+    seed: Seed | None = option("of the benchmark `chaos`: which workers are killed when (0)")
     out: Path | None = option(
         "of the benchmark `worth`: folder of its records; what is there is not trained again", metavar="DIR"
     )
@@ -42,6 +45,14 @@ COMMAND = Command(
     ["bench simulator", "bench worth --workers 4"],
     f"names: {', '.join(BENCHES)}; `easgd bench link --help` explains its own options",
 )  # fmt: skip
+
+
+OWNERS = {
+    "engine": ("overhead",), "fragments": ("wire",), "job": ("worth",), "steps": ("worth",), "out": ("worth",),
+    "workers": ("worth", "chaos"), "seconds": ("chaos",), "rate": ("chaos",), "seed": ("chaos",),
+    "parameters": ("scale",), "clients": ("scale",),
+}  # fmt: skip
+"""Which benchmarks take an option."""
 
 
 def table(rows: list[Row], title: str) -> None:
@@ -78,12 +89,11 @@ def main(argv: list[str]) -> int:
     name, settings = options.names[0], dict[str, Any]()
     if name not in BENCHES:
         raise unknown("benchmark", name, BENCHES)
-    owners = {"engine": "overhead", "fragments": "wire", **dict.fromkeys(("parameters", "clients"), "scale")}
-    owners |= dict.fromkeys(("job", "workers", "steps", "out"), "worth")
-    for what, owner in owners.items():
+    for what, owners in OWNERS.items():
         if (value := getattr(options, what)) is not None:
-            if name != owner:
-                raise SettingError(f"--{what} = {value}: only `easgd bench {owner}` takes it; leave it out")
+            if name not in owners:
+                named = " and ".join(f"`easgd bench {owner}`" for owner in owners)
+                raise SettingError(f"--{what} = {value}: only {named} takes it; leave it out")
             settings[what] = value
     show(importlib.import_module(BENCHES[name]).rows(**settings), name, options.json)
     return 0

@@ -1,10 +1,11 @@
-"""`easgd doctor`: what this machine can do, and what to install; `--bug` for a bug report."""
+"""`easgd doctor`: what this machine can do, and what to install; `--bug` for a report, `--history` for a run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from easgd.cli.parsing import Command
@@ -31,11 +32,14 @@ class DoctorOptions:
 
     bug: bool = option("print a block to paste into a bug report", False)
     json: bool = option("print everything as one JSON object for programs", False)
+    history: Path | None = option("replay the exchanges of a run that was started with --history", metavar="RUN")
 
 
 COMMAND = Command(
     "doctor", DoctorOptions, "Print what this machine offers to easgd, and what to install.",
-    ["doctor", "doctor --bug"], "It measures memory and a loopback connection for about a second, and changes nothing.",
+    ["doctor", "doctor --bug", "doctor --history runs/a"],
+    "It measures memory and a loopback connection for about a second, and changes nothing.\n"
+    "With --history: exit code 0 if every exchange of the run follows, 1 with the first that does not, 2 without any.",
     bare=True,
 )  # fmt: skip
 
@@ -80,6 +84,10 @@ def main(argv: list[str]) -> int:
     options = COMMAND.parse(argv)
     if options.bug and options.json:
         raise SettingError("--bug and --json: a report is for people or for programs; give one of them")
+    if options.history is not None:
+        from easgd.cli.doctor_history import examine_history
+
+        return examine_history(options.history, options.json)
     show = as_json if options.json else as_bug if options.bug else as_text
     print(show(examine()))
     return 0

@@ -42,6 +42,7 @@ class LaunchOptions:
     guard: float | None = option(
         "refuse messages this many times farther from the center than usual; 0: none (30)", metavar="FACTOR"
     )
+    history: bool = option("write every exchange down in --out, for `easgd doctor --history`", False)
     grace: NonNegative = option("time between the first Ctrl-C and SIGKILL", 10.0, metavar="SECONDS")
     join: str | None = option(
         "add a worker to a running training: its id, or the path of its run directory", metavar="RUN"
@@ -148,7 +149,7 @@ def launch(options: LaunchOptions) -> int:
     command = shlex.join(options.target[1:])
     request = RunRequest(
         options.target, workers, id_, out, command, options.schedule, options=engine_options(options),
-        nproc=options.nproc,
+        nproc=options.nproc, history=options.history,
     )  # fmt: skip
     if options.join is not None:
         with engine.join_run(options.join, request) as backend:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from easgd.errors import SettingError, unknown
 from easgd.extras import require
+from easgd.faults import Fault, check_plan
 from easgd.launch.backend import Backend, RunRequest
 from easgd.launch.checks import check_count, check_schedule
 from easgd.launch.launcher import Launcher
@@ -23,6 +24,10 @@ from easgd.records import read_records
 __all__ = ["Result", "engine_named", "run"]
 
 ENGINES = {"local": "easgd.engines.local.backend", "ray": "easgd.engines.ray.backend"}
+
+
+CAN_DO = {"local": ("death", "join", "pause", "restart", "slow"), "ray": ("death", "join", "restart", "slow")}
+"""What faults of a plan each engine can let happen: Ray kills and starts processes of other machines, no more."""
 
 
 class Engine(Protocol):
@@ -57,6 +62,8 @@ def run(
     observer: Observer | None = None,
     elapsed: float | None = None,
     nproc_per_worker: int = 1,
+    history: bool = False,
+    faults: Sequence[Fault] = (),
     **options: Any,
 ) -> Result:
     """Call fn(*args) in every one of `workers` processes; `easgd.attach` in it finds its run by itself.
@@ -72,6 +79,9 @@ def run(
         observer: is shown the center ten times a second, and when all workers have ended.
         elapsed: seconds that this run has had before: its records go on from there in `out`.
         nproc_per_worker: processes of each worker: a group that finds torchrun's variables, for DDP or FSDP2 inside it.
+        history: write every exchange down in `out`, for `easgd doctor --history`; as many bytes as are exchanged.
+        faults: a plan of faults that the launcher lets happen, see `easgd.Fault`; the engine ray does no pauses, and
+            to slow a worker down is for the function itself.
         options: `gpus` (per worker; without it the machine's accelerators are divided); with engine="ray" also
             `address` ("host:port", "auto"; without one Ray is started on this machine alone),
             `compression` ("bf16", "int8", "int4", "int2", "topk"), `shards`, `interval` (seconds between checkpoints of
@@ -90,12 +100,13 @@ def run(
     folder = None if out is None else Path(out)
     request = RunRequest(
         target, workers, new_id("run"), folder, schedule=schedule, elapsed=elapsed, options=options,
-        nproc=nproc_per_worker,
+        nproc=nproc_per_worker, history=history,
     )  # fmt: skip
+    check_plan(faults, workers, engine, CAN_DO.get(engine, ()))
     module = engine_named(engine)
     clean_stale()
     with module.start_run(request) as backend:
-        launcher = Launcher(backend, workers, restarts=restarts)
+        launcher = Launcher(backend, workers, restarts=restarts, faults=faults)
         launcher.run(observer)
         if out is not None:
             save_centers(launcher.centers, backend.out)

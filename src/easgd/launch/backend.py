@@ -27,6 +27,7 @@ class RunRequest:
         schedule: "async", "sync", "round-robin", or None for what the method says.
         elapsed: seconds of training that a resumed run has behind it; None for a new run.
         options: of the engine, by name.
+        history: whether exchanges are written down, in `out`.
         nproc: ranks of each worker; with several, each worker is a group that finds torchrun's variables.
     """
 
@@ -39,6 +40,7 @@ class RunRequest:
     elapsed: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     nproc: int = 1
+    history: bool = False
 
 
 class Ended(NamedTuple):
@@ -91,6 +93,12 @@ class Backend(Protocol):
 
     def alive(self) -> bool:
         """Whether the run goes on. Only a launcher that has joined asks."""
+
+    def began(self) -> float | None:
+        """When training began, on this machine's monotonic clock; None before."""
+
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to a worker that this launcher started, for a plan of faults (`faults_it_can_do`)."""
 
     def interrupt_all(self) -> None:
         """Ask the workers to stop, as Ctrl-C does."""

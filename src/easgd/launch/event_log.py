@@ -46,7 +46,7 @@ def prepare(out: Path, *, resumed: bool = False) -> None:
     """Make the folder; move what an earlier run left in it aside, so that records of two runs never mix."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        old = [] if resumed else [*out.glob("records-*.jsonl"), *out.glob("logs")]
+        old = [] if resumed else [*out.glob("records-*.jsonl"), *out.glob("logs"), *out.glob("history")]
         if old:
             aside = next(path for k in count(1) if not (path := out / f"earlier-{k}").exists())
             aside.mkdir()

@@ -12,11 +12,14 @@ The engine is behind `Backend`; everything here happens on the caller's thread.
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from easgd.faults import Fault
 from easgd.launch.backend import Backend, Ended
+from easgd.launch.injection import Injector
 from easgd.launch.observer import Observer, ObserverThread
 from easgd.launch.output import say
 from easgd.launch.target import APART
@@ -41,15 +44,19 @@ class Launcher:
         workers: how many to start.
         restarts: how often each rank is started again after a death.
         grace: seconds between the first Ctrl-C and SIGKILL.
+        faults: a plan of faults that happen to the workers. Who dies by it is brought back by it alone.
     """
 
-    def __init__(self, backend: Backend, workers: int, *, restarts: int = 0, grace: float = 10.0) -> None:
+    def __init__(
+        self, backend: Backend, workers: int, *, restarts: int = 0, grace: float = 10.0, faults: Sequence[Fault] = ()
+    ) -> None:  # fmt: skip
         self.backend, self.workers, self.restarts, self.grace = backend, workers, restarts, grace
         self.exit_codes: dict[int, int] = {}
         """Of each rank's last incarnation."""
         self.signal: int | None = None
         """The signal that ended the run early, if one did."""
         self.centers: dict[str, dict[str, Tensor]] = {}
+        self._injector = Injector(faults, backend, self._start) if faults else None
         self._failure = 0  # exit code of the first worker that died for good
         self._living: set[int] = set()
         self._restarted: dict[int, int] = {}
@@ -75,10 +82,15 @@ class Launcher:
         with handle_signals(self._on_signal):
             try:
                 self._start_all()
-                while self._living:
+                while self._living or self._to_come():
                     self._poll()
             finally:
                 self._end_all()
+
+    def _to_come(self) -> bool:
+        """Whether all have died by the plan, and it lets one join again."""
+        coming = self._injector is not None and self._injector.joins_are_left()
+        return coming and not self._stopping and all(self.exit_codes.values())
 
     def _start_all(self) -> None:
         for _ in range(self.workers):
@@ -97,6 +109,10 @@ class Launcher:
     def _poll(self) -> None:
         for ended in self.backend.poll(_POLL_SECONDS):
             self._on_end(ended)
+        if self._injector is not None and not self._stopping:
+            for rank, what in self._injector.inject(self._living):
+                self._record("fault", rank, what)
+                say(f"by the plan of faults, worker {rank}: {what}")
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + _SWEEP_SECONDS
             self._sweep()
@@ -112,9 +128,10 @@ class Launcher:
         self._living.discard(rank)
         self.exit_codes[rank] = code
         died = code != 0 and not self._stopping
-        again = died and self._restarted.get(rank, 0) < self.restarts and code not in _FINAL
+        planned = self._injector is not None and rank in self._injector.struck
+        again = died and self._restarted.get(rank, 0) < self.restarts and code not in _FINAL and not planned
         self._record("stopped" if self._stopping else "death" if code else "leave", rank, how)
-        self.backend.mark_dead(rank, incarnation, keep_rank=again)
+        self.backend.mark_dead(rank, incarnation, keep_rank=again or planned)
         if died:
             say(f"worker {rank} died ({how}); {self._others()}")
         if again:

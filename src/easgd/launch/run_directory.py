@@ -50,6 +50,8 @@ class Description:
     """Seconds of training that a resumed run has behind it."""
     nproc: int = 1
     """Ranks of each worker, which is a group if there are several."""
+    history: str = ""
+    """The folder where exchanges are written down; empty where nobody asked for it."""
 
 
 def base() -> Path:
@@ -174,9 +176,11 @@ class OwnedRun:
             _OWNED.add(self.path)
             # Without a folder for them, logs and records are in the run directory and go with it.
             self.out = self.path / "out" if request.out is None else request.out.absolute()
+            # Each session of a resumed run has a history of its own.
+            history = str(self.out / "history" / self.id) if request.history else ""
             self.description = Description(
                 os.getpid(), request.workers, str(self.out), request.command, request.schedule, ray,
-                elapsed=request.elapsed or 0.0, nproc=request.nproc,
+                elapsed=request.elapsed or 0.0, nproc=request.nproc, history=history,
             )  # fmt: skip
             os.write(self._owner.file, json.dumps(asdict(self.description)).encode())
 

@@ -113,6 +113,8 @@ class Config(Checked):
     )
     checkpoint_every: Positive = option("real seconds between two checkpoints", 60.0, group=MEASURE)
 
+    history: bool = option("write every exchange down, for `easgd doctor --history`", False, group=MEASURE)
+
     cost: str = option(
         "cost model of the engine simulate: paper-cifar, paper-imagenet or unequal", "paper-cifar", group=ENGINE
     )
@@ -124,6 +126,9 @@ class Config(Checked):
     )
     guard: NonNegative = option(
         "refuse messages this many times farther from the center than usual; 0: none", FACTOR, group=ENGINE
+    )
+    faults: str | None = option(
+        "let the faults of a plan happen, a TOML file like examples/faults.toml", group=ENGINE, metavar="PLAN"
     )
     restarts: Natural = option("how often a dead worker is started again", 0, group=ENGINE)
 

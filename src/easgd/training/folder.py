@@ -1,5 +1,6 @@
 """The folder of a training run: its files, each readable at any moment, also after a kill.
 
+faults.json             the plan of faults, where there is one
 config.json             the resolved settings; `easgd train --config` takes them back
 environment.json        versions, machine, revision, command, start
 evaluations.jsonl       one line per evaluation of the center
@@ -18,13 +19,14 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from easgd.console import warn_once
 from easgd.errors import SettingError, refuse
+from easgd.faults import Fault, as_data, load_plan
 from easgd.files import read_json, read_json_lines, reason, write_json
 from easgd.machine import usable_cores
 from easgd.training.config import Config
@@ -40,7 +42,7 @@ class RunFolder:
         self.snapshots = self.path / "snapshots"
         self.model = self.path / "model.safetensors"
 
-    def create(self, config: Config) -> None:
+    def create(self, config: Config, faults: Sequence[Fault] = ()) -> None:
         """Create the folder of a new run; refuse one that holds another run."""
         if (self.path / "config.json").exists():
             remedy = f"resume it with `easgd train --resume {self.path}`, or choose another folder"
@@ -51,6 +53,8 @@ class RunFolder:
             # The settings come last: a folder without them holds no run yet.
             write_json(self.path / "environment.json", environment())
             self.set_status("running")
+            if faults:
+                write_json(self.path / "faults.json", as_data(faults))
             write_json(self.path / "config.json", config.as_dict())
         except OSError as error:
             raise refuse("out", self.path, reason(error), "choose a folder that can be written") from error
@@ -64,6 +68,11 @@ class RunFolder:
         if not path.exists():
             raise refuse("run", self.path, "it holds no config.json", "give the folder of a run")
         return Config.load(path)
+
+    def faults(self) -> list[Fault]:
+        """The run's plan of faults; empty where it has none."""
+        path = self.path / "faults.json"
+        return load_plan(path) if path.exists() else []
 
     @property
     def status(self) -> dict[str, Any]:

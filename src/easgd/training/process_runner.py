@@ -20,6 +20,7 @@ from torch import Tensor
 
 from easgd import checkpoint
 from easgd.engines.run import Result, run
+from easgd.faults import Fault
 from easgd.files import atomic, parse_json_line, read_json_lines
 from easgd.launch.observer import CenterView
 from easgd.machine import usable_cores
@@ -94,10 +95,15 @@ class ProcessRunner:
         self.result = run(
             work, self.config.workers or 1, self.config.engine, (self.config.as_dict(), str(self.folder.path),
             self.elapsed is not None), self.config.restarts, self.config.schedule, self.folder.path, self, self.elapsed,
+            history=self.config.history, faults=self._faults(),
         )  # fmt: skip
         self._measure_rest()
         self.seconds = time.monotonic() - began
         return self._verdict()
+
+    def _faults(self) -> list[Fault]:
+        """What is left of the plan of faults: a resumed run has some of it behind it."""
+        return [fault for fault in self.folder.faults() if fault.time >= (self.elapsed or 0.0)]
 
     def _verdict(self) -> tuple[str, str]:
         assert self.result is not None

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from easgd.training.config import Config
 
 # What a method's curve does not depend on: how often it is looked at, and what it is computed with.
-INCIDENTAL = ("evaluate", "evaluate_every", "train_subset", "checkpoint_every", "parallel", "restarts")
+INCIDENTAL = ("evaluate", "evaluate_every", "train_subset", "checkpoint_every", "parallel", "restarts", "history")
 BUDGETS = ("steps", "epochs", "seconds", "target")
 
 

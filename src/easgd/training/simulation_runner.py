@@ -7,11 +7,13 @@ simulation and how long the files of lines were; resuming cuts them back and goe
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import time
 
 from torch import Tensor
 
+from easgd.center.history import SUFFIX, History
 from easgd.engines.simulate import CostModel, Simulation
 from easgd.flat import pack
 from easgd.records import Record
@@ -23,6 +25,7 @@ from easgd.training.gradient import TaskGradient
 from easgd.training.monitor import Monitor
 from easgd.training.task import Task
 from easgd.training.view import View
+from easgd.worker.context import DEFAULT_CENTER
 
 
 class SimulationRunner:
@@ -39,8 +42,9 @@ class SimulationRunner:
             self.gradient, self.gradient.x0, config.make_method(), lr=config.lr or 0.0, workers=config.workers or 1,
             schedule=config.schedule, seed=config.seed, cost=cost,  # type: ignore[arg-type]
             optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
-            parallel=config.parallel, on_record=self._record,
+            parallel=config.parallel, on_record=self._record, faults=folder.faults(),
             compression=None if config.compression == "none" else config.compression, guard=config.guard,
+            history=new_history(folder) if config.history else None,
         )  # fmt: skip
         self.template = self.task.model()
         self.vector, _ = pack(self.template)
@@ -85,8 +89,10 @@ class SimulationRunner:
         self.seconds = time.monotonic() - began
         if self.ended is None:
             self.view.progress(self.progress(), self.monitor, self.seconds)
-        elif self.ended[0] != "failed":
-            self.save()
+        else:
+            self.sim.end_record()
+            if self.ended[0] != "failed":
+                self.save()
 
     def over(self) -> str | None:
         """Return why the run is over, if it is."""
@@ -157,3 +163,11 @@ class SimulationRunner:
     def close(self) -> None:
         self.records.close()
         self.evaluations.close()
+
+
+def new_history(folder: RunFolder) -> History:
+    """Open the history of one session of a run: a resumed one has several, each with its own start value."""
+    sessions = folder.path / "history"
+    session = next(path for k in itertools.count() if not (path := sessions / f"session-{k}").exists())
+    (session / DEFAULT_CENTER).mkdir(parents=True)
+    return History(session / DEFAULT_CENTER / f"simulate{SUFFIX}")

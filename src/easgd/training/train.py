@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from easgd.checkpoint import save_tensors
 from easgd.console import warn
+from easgd.engines.run import CAN_DO
 from easgd.errors import refuse
+from easgd.faults import KINDS, check_plan, load_plan
 from easgd.files import reason
 from easgd.signals import Stoppable, StopRequest, handle_signals
 from easgd.training.config import Config
@@ -18,7 +21,7 @@ from easgd.training.run import Run
 from easgd.training.task import Task
 from easgd.training.view import Silent, View, shielded
 
-ANEW = ("steps", "epochs", "seconds", "target", "evaluate", "checkpoint_every", "parallel", "restarts")
+ANEW = ("steps", "epochs", "seconds", "target", "evaluate", "checkpoint_every", "parallel", "restarts", "history")
 """Settings that a resumed run may change."""
 Ended = tuple[str, str]
 """How a run ended: its state and the reason."""
@@ -69,8 +72,10 @@ def train(
     resolved = Config.from_dict({**base, **settings}).resolved()
     folder = RunFolder(out if out is not None else default_folder(resolved))
     check_free(folder.path)
+    faults = load_plan(Path(resolved.faults)) if resolved.faults else []
+    check_plan(faults, resolved.workers or 1, resolved.engine, CAN_DO.get(resolved.engine, KINDS))
     Task(resolved)  # what cannot be trained is refused before anything is written
-    folder.create(resolved)
+    folder.create(resolved, faults)
     with alone(folder.path):
         return _carry_out(resolved, folder, shielded(view or Silent()), resumed=False)
 

@@ -62,21 +62,30 @@ class TrainingWorker:
             self._load(own)
         self.most = max(1, round(self.task.most_steps / context.workers)) if self.task.most_steps < 1e18 else None
         self._next_look = 0.0
+        slow = [fault for fault in folder.faults() if fault.what == "slow" and fault.worker == context.rank]
+        self._slow = sorted((fault.time, fault.amount) for fault in slow)
 
     def run(self) -> None:
         """Train until the budget is used up or a stop is requested, then save the last state."""
         self.model.train()
         batches = self.worker.recorder.timed(self.loader)
         while not self._over():
-            batch = next(batches)
+            batch, began = next(batches), time.perf_counter()
             seed_dropout(self.model, seed_of(self.config.seed, self.worker.rank, self.worker.clock))
             value = loss(self.model, batch)
             self.optimizer.zero_grad()
             value.backward()  # type: ignore[no-untyped-call]
+            self._slow_down(time.perf_counter() - began)
             self.worker.recorder.loss = online = float(value.detach())
             self.optimizer.step()
             self._schedule_lr(online)
         self._finish()
+
+    def _slow_down(self, seconds: float) -> None:
+        """By the plan of faults, let a gradient that took so long take a multiple of it; a new incarnation does not."""
+        factors = [factor for moment, factor in self._slow if self.worker.recorder.now() >= moment]
+        if factors and not self.worker.context.incarnation:
+            time.sleep(max(0.0, factors[-1] - 1) * seconds)
 
     def _schedule_lr(self, online: float) -> None:
         if first_drop(self.scheduler, online) and self.worker.method.averages_from_first_drop:

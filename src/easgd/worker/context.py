@@ -44,6 +44,7 @@ class RunContext:
         elapsed: seconds of training that a resumed run has behind it.
         nproc: ranks of this worker, which is a group if there are several.
         member: this process's rank in its group.
+        history: the folder where exchanges are written down; None where nobody asked for it.
     """
 
     rank: int = 0
@@ -60,6 +61,7 @@ class RunContext:
     nproc: int = 1
     member: int = 0
     guard: float | None = None
+    history: Path | None = None
 
     @property
     def alone(self) -> bool:
@@ -104,4 +106,5 @@ class RunContext:
             nproc=int(env.get("EASGD_NPROC", "1")),
             member=member,
             guard=float(env["EASGD_GUARD"]) if env.get("EASGD_GUARD") else None,
+            history=Path(env["EASGD_HISTORY"]) if env.get("EASGD_HISTORY") else None,
         )

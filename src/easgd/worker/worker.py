@@ -106,7 +106,7 @@ class Worker:
         context, layout = self.context, Layout.of(self.tensors)
         request = JoinRequest(
             self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
-            context.center, context.compression, saved, deadline, process_group, guard,
+            context.center, context.compression, saved, deadline, process_group, guard, context.history,
         )  # fmt: skip
         if context.run is not None:
             ranks = None if self.group is None else self.group.group

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import easgd
 from easgd.records import Event, Step, parse, read_records
+from histories import follows
 from launching import until
 
 # One step at a time, as fast as it goes; `seen-<rank>` is the number of living workers that a worker last saw.
@@ -45,7 +46,7 @@ def seen(one, rank):
 
 
 def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launch):
-    one = launch(TRAINING, "--restarts", "1", workers=2)
+    one = launch(TRAINING, "--restarts", "1", "--history", workers=2)
     one.pids(2)
     until(lambda: seen(one, 0) == "2", "both are counted")
     os.kill(one.pid(1), signal.SIGKILL)
@@ -62,10 +63,12 @@ def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launch):
     center = load_file(one.out / "center.safetensors")
     assert {name: tuple(value.shape) for name, value in center.items()} == {"weight": (2, 3), "bias": (2,)}
     assert all(value.isfinite().all() for value in center.values())
+    (report,) = follows(one.out)
+    assert report.rolls >= 5  # two joins, a death, a join, a death; one that leaves
 
 
 def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
-    one = launch(TRAINING, workers=1)
+    one = launch(TRAINING, "--history", workers=1)
     two = launch(TRAINING, "--join", Path(one.run).name, where="b")
     until(lambda: seen(one, 0) == "2", "the joiner is counted")
     one.pid(1)
@@ -74,11 +77,12 @@ def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
     until(lambda: seen(one, 0) == "1", "it has left")
     one.touch("go")
     assert one.wait()[0] == 0
+    follows(one.out)
 
 
 def test_the_ring_takes_a_late_joiner_in_and_lets_it_go(launch):
     """Round-robin among three: between two turns of one worker, each of the other two has updated the center once."""
-    one = launch(TRAINING, "--schedule", "round-robin", workers=2)
+    one = launch(TRAINING, "--schedule", "round-robin", "--history", workers=2)
     one.pids(2)
     two = launch(TRAINING, "--join", Path(one.run).name, where="b")
     until(lambda: seen(one, 0) == "3" == seen(one, 2), "the joiner is counted, and has had a turn")
@@ -90,6 +94,7 @@ def test_the_ring_takes_a_late_joiner_in_and_lets_it_go(launch):
     assert one.wait()[0] == 0
     assert set(staleness(one, 2)[1:]) == {2}
     assert staleness(one, 0)[-1] <= 2
+    follows(one.out)
 
 
 def staleness(one, rank):
@@ -101,13 +106,14 @@ def staleness(one, rank):
 
 
 def test_the_center_outlives_its_workers(launch):
-    one = launch(TRAINING, workers=2)
+    one = launch(TRAINING, "--history", workers=2)
     for pid in one.pids(2):
         os.kill(pid, signal.SIGKILL)
     code, _, err = one.wait()
     assert code == 1
     assert "the center is saved" in err
     assert set(load_file(one.out / "center.safetensors")) == {"weight", "bias"}
+    follows(one.out)
 
 
 def train(steps: int) -> None:
@@ -168,7 +174,7 @@ def test_one_worker_diverges_and_the_others_do_not_notice(launch, schedule):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_told_to_end_brings_its_steps_to_the_center_first(launch, number):
     """Case 32: a period that is never over; without a last exchange the center would be where it began."""
-    one = launch(TRAINING.replace("period=1", "period=100000"), workers=2)
+    one = launch(TRAINING.replace("period=1", "period=100000"), "--history", workers=2)
     one.pids(2)
     os.kill(one.pid(1), number)
     until(lambda: one.events("death"), "its end is recorded")
@@ -180,3 +186,4 @@ def test_a_worker_that_is_told_to_end_brings_its_steps_to_the_center_first(launc
     last = [r.detail for r in read_records(one.out) if isinstance(r, Event) and r.event == "last exchange"]
     steps = {r.worker: r.clock for r in read_records(one.out) if isinstance(r, Step)}
     assert sorted(last) == sorted(f"step {clock + 1}" for clock in steps.values()), "zero steps are lost"
+    follows(one.out)

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from test_launch_training import TRAINING
 
+from histories import follows
 from launching import until
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "60"))
@@ -26,7 +27,7 @@ def newest(one, rank: int) -> int:
 @pytest.mark.timeout(0)
 def test_random_faults(launch, shared):
     dice = random.Random(0)
-    one = launch(TRAINING, "--restarts", "100000", workers=3)
+    one = launch(TRAINING, "--restarts", "100000", "--history", workers=3)
     one.pids(3)
     run, memory, joiners, kills = Path(one.run), [], 0, 0
     end = time.monotonic() + SECONDS
@@ -56,5 +57,6 @@ def test_random_faults(launch, shared):
     own = [event for event in one.events("death") if event["worker"] < 3]
     assert len(own) == len(one.events("restart")) == kills
     assert max(memory) < 1.2 * min(memory) + 20e6
+    follows(one.out)
     assert not run.exists()
     assert list(shared.iterdir()) == []

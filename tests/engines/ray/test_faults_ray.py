@@ -19,6 +19,7 @@ import tasks
 from easgd import checkpoint
 from easgd.launch.run_directory import live_runs
 from easgd.records import Event, Step
+from histories import follows
 from launching import alive, until
 
 pytestmark = pytest.mark.timeout(600)
@@ -88,7 +89,7 @@ def started(cluster, tmp_path):
 
 def test_deaths_pauses_and_a_killed_center(started):
     """Cases 1, 4, 5, 8, 11: kill a worker, stop one, kill a shard; everybody goes on and it is written down."""
-    run = started(3, restarts=1, shards=1, interval=0.5)
+    run = started(3, restarts=1, shards=1, interval=0.5, history=True)
     pids = run.up((0, 0), (1, 0), (2, 0))
     until(lambda: run.at(0)[2] == 3, "all are counted")
 
@@ -117,10 +118,11 @@ def test_deaths_pauses_and_a_killed_center(started):
     lost = float(restored.detail.split("at most ")[1].split(" s of it")[0])
     assert lost < 30.0, "an interval of half a second, and what a busy machine adds"
     assert "epoch 1" in run.events("rollback")[0].detail
+    follows(run.folder / "out")
 
 
 def test_a_killed_coordinator_comes_back_with_its_members(started):
-    run = started(2, restarts=1)
+    run = started(2, restarts=1, history=True)
     pids = run.up((0, 0), (1, 0))
     os.kill(ray.get(run.actor("coordinator").pid.remote()), signal.SIGKILL)
     os.kill(pids[1], signal.SIGKILL)
@@ -129,6 +131,7 @@ def test_a_killed_coordinator_comes_back_with_its_members(started):
     until(lambda: run.at(0)[2] == 2 == run.at(1, 1)[2], "the restarted worker is counted")
     assert run.finish().exit_codes == [0, 0]
     assert [r.worker for r in run.events("death")] == [1]
+    follows(run.folder / "out")
 
 
 def test_all_workers_die_and_a_later_run_goes_on_from_the_center(started, tmp_path, cluster):

@@ -11,6 +11,7 @@ import pytest
 import ray
 from test_faults_ray import Run
 
+from histories import follows
 from launching import until
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "120"))
@@ -20,7 +21,7 @@ SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "120"))
 @pytest.mark.timeout(0)
 def test_random_faults(cluster, tmp_path):
     dice = random.Random(0)
-    run = Run(tmp_path / "soak", 3, restarts=10_000, interval=1.0, shards=1)
+    run = Run(tmp_path / "soak", 3, restarts=10_000, interval=1.0, shards=1, history=True)
     run.up((0, 0), (1, 0), (2, 0))
     memory = []
     end = time.monotonic() + SECONDS
@@ -44,6 +45,7 @@ def test_random_faults(cluster, tmp_path):
     result = run.finish()
     assert result.exit_codes == [0, 0, 0]
     assert all(value.isfinite().all() for value in result.center.values())
+    follows(run.folder / "out")
     deaths = run.events("death")
     assert len(deaths) == len(run.events("restart"))
     assert max(memory) < 1.5 * min(memory) + 50e6

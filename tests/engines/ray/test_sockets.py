@@ -61,6 +61,53 @@ def test_a_worker_talks_to_nobody_who_does_not_know_the_secret():
         thread.join(60)
 
 
+def test_a_worker_s_own_proof_sent_back_to_it_proves_nothing():
+    """Case 22: who does not know the secret can return what it was told; the two ends must say different things."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reflect():
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(b"s" * sockets.CHALLENGE)
+                said = sock.recv(sockets.CHALLENGE + sockets.PROOF, socket.MSG_WAITALL)
+                sock.sendall(said[sockets.CHALLENGE :])
+
+        thread = threading.Thread(target=reflect)
+        thread.start()
+        with pytest.raises(LinkError, match="does not know the run's secret"):
+            SocketLink(listener.getsockname()[:2], b"s" * 32)
+        thread.join(60)
+
+
+def test_no_memory_is_taken_for_a_message_that_is_too_large(served, monkeypatch):
+    """Case 35: the length that a frame claims is compared with what the shard expects before anything is allocated."""
+    shard, address = served
+    taken, empty = [], torch.empty
+    monkeypatch.setattr(sockets.torch, "empty", lambda size, **more: taken.append(size) or empty(size, **more))
+    link, into = SocketLink(address, b"s" * 32), torch.zeros(8, dtype=torch.uint8)
+    name = b"center"
+    link.socket.sendall(REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0.0, len(name), 1 << 28) + name)
+    with pytest.raises(LinkError, match=r"closed|reset"):
+        link.receive(60.0, into)
+    link.close()
+    assert max(taken, default=0) <= 4 * N
+    assert shard.version == 0
+
+
+def test_a_handshake_has_a_deadline_however_slowly_it_goes_on(served, monkeypatch):
+    """Case 35: a byte now and then begins a socket's own timeout anew; the timer does not."""
+    broken_off, break_off = threading.Event(), sockets._break_off
+    monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(sockets, "_break_off", lambda sock: (broken_off.set(), break_off(sock)))
+    for _ in range(5):  # on a busy machine the socket's timeout may be first
+        with socket.create_connection(served[1], 60) as stranger, contextlib.suppress(OSError):
+            for _ in range(sockets.CHALLENGE):
+                stranger.sendall(b"x")
+                if broken_off.wait(0.1):
+                    return
+    pytest.fail("nobody has broken it off")
+
+
 def test_slow_strangers_and_many_of_them_do_not_keep_a_worker_out(served, monkeypatch):
     """Case 35: each sends a byte now and then, which begins a socket's own timeout anew; more than may wait come."""
     monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 0.5)

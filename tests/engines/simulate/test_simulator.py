@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import easgd
-from easgd.engines.simulate.faults import Fault
+from easgd.faults import Fault
 from easgd.flat import pack
 from easgd.records import Event, Step
 

@@ -8,7 +8,7 @@ import selectors
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ FORK = "EASGD_FORK"
 """Variable that, set to 0, gives every worker an interpreter of its own."""
 READER = "easgd.engines.local.client"
 """Where the final center is read; importing it takes seconds."""
+RECORDING = "easgd.engines.local.recording"
 
 
 @contextmanager
@@ -98,7 +99,16 @@ class LocalBackend:
         self._paused: set[int] = set()  # process ids
 
     def _zero(self) -> float:
-        return origin(self.directory.path) or self.directory.description.origin
+        return self.began() or self.directory.description.origin
+
+    def began(self) -> float | None:
+        return origin(self.directory.path)
+
+    def signal(self, rank: int, number: int) -> None:
+        if rank in self._living:
+            for process in self._living[rank].processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
 
     def open(self) -> None:
         if not self.joined:
@@ -203,6 +213,9 @@ class LocalBackend:
         if not found:
             return {}
         read_center = import_module(READER).read_center
+        if self.directory.description.history:
+            for folder in found.values():
+                import_module(RECORDING).end(folder)
         return {name: read_center(*(found[part] for part in parts)) for name, parts in by_model(found).items()}
 
     def close(self) -> None:

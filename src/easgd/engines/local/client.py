@@ -23,6 +23,7 @@ from easgd.center.fused_rules import moves_in_place, warm
 from easgd.center.guard import Guard, Refusal
 from easgd.center.layout import assembled
 from easgd.center.state import CenterState, norm
+from easgd.engines.local import recording
 from easgd.engines.local.control import (
     CENTERS,
     CONTROL,
@@ -71,7 +72,10 @@ class SharedMemoryClient:
         with self.locks.threads, self.locks.hold(CONTROL):
             if not Control.exists(folder):
                 slots = method.center_slots(request.start)
-                Segment.create(folder, method, request.layout, slots, request.saved)
+                history = None if request.history is None else recording.folder_for(request.history, request.center)
+                Segment.create(folder, method, request.layout, slots, request.saved, history)
+                if history is not None:
+                    recording.begin(Segment(folder), method)
             self.segment = Segment(folder)
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), request.layout)
@@ -92,6 +96,9 @@ class SharedMemoryClient:
         self._cuts: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {}
         # Each stripe's clock when this worker saw it last, for a method that weighs messages by their staleness.
         self._seen = [0] * len(self.states)
+        self.recording: recording.Recording | None = None
+        if "history" in self.segment.header:
+            self.recording = recording.Recording(self.segment, self.states, rank, request.incarnation)
         self._weight = None if type(method).weight is Method.weight else method.weight
 
     @property
@@ -218,6 +225,8 @@ class SharedMemoryClient:
             return part
 
         self._each(stripe, fragment)
+        if self.recording is not None and self.method.answers_with == "difference":
+            self.recording.history.answer(vector, start)
         return message if vector is message else message.copy_(vector)
 
     def _move(self, parts: list[tuple[Tensor, float]], scale: float, fragment: int) -> bool:
@@ -237,6 +246,9 @@ class SharedMemoryClient:
 
         def stripe(s: int) -> float:
             state, total = states[s], 0.0
+            if state.journal is not None:
+                x = torch.cat([torch.from_numpy(pieces[which][0][start:end]) for which, start, end, _ in cuts[s]])
+                state.journal.note(state, "apply", x, scale)
             for which, start, end, at in cuts[s]:
                 piece, gain = pieces[which]
                 total += state.move_(piece[start:end], at, scale, gain)
@@ -259,6 +271,8 @@ class SharedMemoryClient:
         part: float | None = 0.0
         with locks.threads:
             self.wait_seconds += self.snapshot_lock.enter()
+            if self.recording is not None:
+                self.recording.begin()
             try:
                 for s in self._order[fragment]:
                     self.wait_seconds += locks.take(STRIPES + s)
@@ -314,7 +328,11 @@ class SharedMemoryClient:
         vector = None if message is None else message.to("cpu", torch.float32).contiguous()
         refused = vector is not None and not self._accepts([vector], scale, fragment)
         d = self.rounds.propose(None if refused else vector, scale, fragment)
-        self.wait_seconds += self.rounds.exchange(d, deadline, fragment)
+        if self.recording is not None:
+            self.recording.begin()
+        self.wait_seconds += self.rounds.exchange(d, deadline, fragment, scale)
+        if self.recording is not None and d is not None and self.method.answers_with == "difference":
+            self.recording.history.answer(d, self.segment.fragments[fragment][0])
         elastic = self.method.answers_with == "difference"
         self.update_sqnorm = float(torch.dot(d, d)) if elastic and d is not None else None
         return None if refused else self.rounds.answer(d, fragment)

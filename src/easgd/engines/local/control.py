@@ -5,24 +5,25 @@ Only the standard library: a launcher that sees a worker die marks it here at on
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from easgd.center.guard import WORDS
 from easgd.locks import RecordLocks
 
-CENTER, HEADER, LOCKS = "center", "header.json", "locks"
+CENTER, HEADER, LOCKS, ROLLS = "center", "header.json", "locks", "rolls.jsonl"
 CENTERS = "centers"  # folder of the further centers of a script that trains several models
 RANKS, STRIPES_MOST = 1024, 1024
 ABSENT, JOINED, LEFT, DEAD = range(4)
 
 # words: counters, then one word per rank six times over, then the clock of each stripe (`CenterState`), then how many
 # workers have added to each fragment in the present round, then the last distances of each rank (`Guard`)
-CLOSING, LIVING, TURN, RING, ROUND, _, ABSORBED, ORIGIN = range(8)
+CLOSING, LIVING, TURN, RING, ROUND, ROLL, ABSORBED, ORIGIN = range(8)
 AGREED = 8  # two words, for even and odd rounds: the largest pace that was brought to one
 STATES, INCARNATIONS, ARRIVED, ADDED, DIGESTS, PACES, STRIPE_CLOCKS = (64 + k * RANKS for k in range(7))
 CLOCK_WORDS = 2
@@ -46,6 +47,7 @@ class Control:
         distances = memoryview(self._map)[8 * DISTANCES : 8 * (DISTANCES + TABLES * TABLE)].cast("d")
         self.distances = [distances[k * TABLE : (k + 1) * TABLE] for k in range(TABLES)]
         self.locks = RecordLocks.of(folder / LOCKS)
+        self._rolls = folder / ROLLS if (folder / ROLLS).is_symlink() else None  # into the run's history
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -126,7 +128,16 @@ class Control:
             self.words[DISTANCES + table * TABLE + WORDS * rank] = 0  # no message in its row; see `Guard`
 
     def _count(self) -> None:
-        self.words[LIVING] = len(self.joined())
+        joined = self.joined()
+        self.words[LIVING] = len(joined)
+        self.words[ROLL] += 1
+        if self._rolls is not None:
+            self._write_roll(self._rolls, joined)
+
+    def _write_roll(self, path: Path, members: list[int]) -> None:
+        roll = {"serial": self.words[ROLL], "members": members, "living": max(1, self.words[LIVING])}
+        with suppress(OSError), open(path, "ab", buffering=0) as file:
+            file.write(json.dumps({**roll, "order": time.monotonic_ns()}).encode() + b"\n")
 
 
 def origin(folder: str | os.PathLike[str]) -> float | None:

@@ -24,7 +24,11 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_ORIGIN": run.description.origin,
         "EASGD_ELAPSED": run.description.elapsed,
     }
-    inherited = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, "EASGD_SCHEDULE")}
+    if run.description.history:
+        own["EASGD_HISTORY"] = run.description.history
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in (*TORCHRUN, "EASGD_SCHEDULE", "EASGD_HISTORY")
+    }
     environment = {"OMP_NUM_THREADS": str(max(1, usable_cores() // processes)), **allocator.ENVIRONMENT, **inherited}
     environment.update({name: str(value) for name, value in own.items()})
     if run.description.schedule is not None:

@@ -84,14 +84,14 @@ class Rounds:
             return d
         return torch.cat([self.states[s].x for s in self.segment.stripes[fragment]])
 
-    def exchange(self, d: Tensor | None, deadline: float, fragment: int) -> float:
+    def exchange(self, d: Tensor | None, deadline: float, fragment: int, scale: float = 1.0) -> float:
         """Equations 3 and 4: add this worker's d, if it has one, to the round's sum; return the seconds of waiting.
 
         A round is a meeting of all workers. They bring the same fragment but for one that joined later: each fragment
         is updated with what was brought of it.
         """
         start, mine = time.perf_counter(), self.words[ROUND]
-        spent = self._add(d, mine, deadline, fragment)
+        spent = self._add(d, mine, deadline, fragment, scale)
         with self.control.changing():
             self.words[ARRIVED + self.rank] = mine + 1
             agreed = AGREED + mine % 2
@@ -107,7 +107,7 @@ class Rounds:
         (a, b), start = self.segment.bounds[s], self.segment.fragments[fragment][0]
         return slice(a - start, b - start)
 
-    def _add(self, d: Tensor | None, mine: int, deadline: float, fragment: int) -> float:
+    def _add(self, d: Tensor | None, mine: int, deadline: float, fragment: int, scale: float) -> float:
         """Add d to the round's sum, stripe by stripe behind the next lower rank; return the seconds of work.
 
         A floating-point sum depends on its order, and two runs must not differ: so a stripe takes the ranks in turn. A
@@ -123,7 +123,7 @@ class Rounds:
             if d is not None and s in self.segment.stripes[fragment]:
                 self._wait(lower_ranks_are_done, deadline, lambda: f"round {mine} is not complete after {deadline:g} s")
                 start = time.perf_counter()
-                state.add_to_round(d[self._place(s, fragment)])
+                state.add_to_round(d[self._place(s, fragment)], scale)
                 spent += time.perf_counter() - start
             words[ADDED + self.rank] = reached
         return spent

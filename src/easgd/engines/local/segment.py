@@ -24,7 +24,7 @@ from torch import Tensor
 
 from easgd.center.layout import Layout, check_saved, fragment_bounds, refuse_misfit, saved_clocks
 from easgd.center.state import CenterState
-from easgd.engines.local.control import BYTES, CENTER, CLOCK_WORDS, HEADER, STRIPE_CLOCKS, STRIPES_MOST, Control
+from easgd.engines.local.control import BYTES, CENTER, CLOCK_WORDS, HEADER, ROLLS, STRIPE_CLOCKS, STRIPES_MOST, Control
 from easgd.errors import SettingError, refuse
 from easgd.files import write_json
 from easgd.methods import Method
@@ -82,11 +82,13 @@ class Segment:
 
     @staticmethod
     def create(
-        folder: Path, method: Method, layout: Layout, slots: dict[str, Tensor], saved: dict[str, Any] | None = None
-    ) -> None:
+        folder: Path, method: Method, layout: Layout, slots: dict[str, Tensor], saved: dict[str, Any] | None = None,
+        history: Path | None = None,
+    ) -> None:  # fmt: skip
         """Lay out the file and fill it; the header comes last, so that whoever sees it sees a whole segment.
 
-        `saved` is a center to go on from: its "slots", and its "clocks" or its "version".
+        `saved` is a center to go on from: its "slots", and its "clocks" or its "version". `history` is where its
+        changes are written down.
         """
         stripes = stripes_for(layout.size, method.fragments)
         if saved is not None:
@@ -112,6 +114,9 @@ class Segment:
                 for clock, count in zip(saved_clocks(saved, len(stripes)), stripes, strict=True):
                     file.write(b"".join(int(word).to_bytes(8, sys.byteorder, signed=True) for word in clock) * count)
         header = {"method": repr(method), "layout": layout.as_json(), "slots": names, "stripes": stripes}
+        if history is not None:
+            header["history"] = str(history)
+            (folder / ROLLS).symlink_to(history.absolute() / ROLLS)
         write_json(folder / HEADER, header)
 
     def states(self, method: Method) -> list[CenterState]:

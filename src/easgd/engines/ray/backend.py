@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
@@ -174,6 +175,15 @@ class RayBackend:
     def changes(self) -> list[Change]:
         return []
 
+    def began(self) -> float | None:
+        return None  # only the run's owner follows a plan of faults
+
+    def signal(self, rank: int, number: int) -> None:
+        """Kill a worker, wherever it is; Ray sends no other signal."""
+        assert number == SIGKILL
+        for worker in {worker for worker in self._living.values() if worker.rank == rank}:
+            worker.kill()
+
     def alive(self) -> bool:
         """Whether the run's coordinator exists: one that is being restarted keeps its name."""
         try:
@@ -222,14 +232,19 @@ class OwnedRayBackend(RayBackend):
 
     def _zero(self) -> float:
         """Return when training began, on this machine's monotonic clock; before that, the run's start."""
+        return self.began() or time.monotonic() - (time.time() - self.directory.description.started)
+
+    def began(self) -> float | None:
         memberships = self.supervisor.opened().values() if self.supervisor is not None else ()
         began = [membership["began"] for membership in memberships if membership["began"] is not None]
-        return time.monotonic() - (time.time() - min(began, default=self.directory.description.started))
+        return time.monotonic() - (time.time() - min(began)) if began else None
 
     def open(self) -> None:
         prepare(self.out, resumed=self.request.elapsed is not None)
         self._mark = self.out / f".{self.run_id}"  # tells workers that this folder is on their machine
         self._mark.touch()
+        if history := self.directory.description.history:
+            Path(history).mkdir(parents=True, exist_ok=True)
         self.plan = plan_of(self.directory, self.settings)
         self.coordinator, shards = place(self.run_id, self.cluster, self.request.workers, self.settings)
         self._actors = [*shards, self.coordinator]
@@ -287,6 +302,12 @@ class OwnedRayBackend(RayBackend):
             self.supervisor.check()
         return final_centers(self.supervisor)
 
+    def _end_history(self) -> None:
+        if self.directory.description.history:
+            shards = [actor for actor in self._actors if actor is not self.coordinator]
+            with suppress(RayError):
+                ray.get([shard.end_record.remote() for shard in shards], timeout=CALL_SECONDS)
+
     def close(self) -> None:
         """Save the center, relay the last output, end all actors."""
         super().close()
@@ -297,6 +318,7 @@ class OwnedRayBackend(RayBackend):
                 self.supervisor.close()
                 with suppress(Exception):
                     self.supervisor.save()
+            self._end_history()
             for actor in self._actors:
                 ray.kill(actor)
             ClusterStore(self.run_id).clear()

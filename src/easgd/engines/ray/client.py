@@ -16,6 +16,7 @@ from torch import Tensor
 
 from easgd.center.client import JoinRequest, Move
 from easgd.center.guard import Refusal
+from easgd.center.history import History, Sender
 from easgd.center.layout import fragment_bounds, fragment_cuts
 from easgd.center.state import accepts
 from easgd.compress import Codec
@@ -64,6 +65,7 @@ class RayCenterClient:
         self._staging = None if self.packing.plain else torch.empty(max(rooms), dtype=torch.uint8)
         self._rejected = False
         self._unanswered: dict[int, PendingRequest] = {}
+        self.history: History | None = None
 
     @property
     def living(self) -> int:
@@ -249,6 +251,9 @@ class RayCenterClient:
         if lost and self.method.answers_with == "center":
             return self._send(Kind.PULL, None, 1.0, seconds, f)
         self._answers[f].reverse()
+        if self.history is not None and elastic and not lost:
+            self.history.sender = Sender(self.rank, self.incarnation, pending.sequence)
+            self.history.answer(answer, fragment_bounds(self.layout.size, self.method.fragments)[f][0])
         return answer
 
     def _rooms(self, cuts: dict[int, Tensor]) -> dict[int, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from easgd.center.client import JoinRequest
+from easgd.center.history import SUFFIX, History
 from easgd.center.layout import (
     Layout,
     check_saved,
@@ -42,7 +45,11 @@ def connect(address: str, request: JoinRequest) -> RayCenterClient:
         return link_to(opened["shards"][k], k, opened["secret"], events)
 
     transport = Transport(request.center, request.rank, request.incarnation, opened["bounds"], open_link, events)
-    return RayCenterClient(coordinator, opened["shards"], transport, request)
+    client = RayCenterClient(coordinator, opened["shards"], transport, request)
+    folder = Path(opened["header"].get("history") or os.devnull, request.center)
+    if folder.is_dir():  # else nobody asked for it, or the run's folder is on another machine
+        client.history = History(folder / f"worker-{request.rank}-{request.incarnation}{SUFFIX}")
+    return client
 
 
 def read(address: str, name: str) -> tuple[Layout, dict[str, Tensor]]:
@@ -61,6 +68,7 @@ def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str
         "method": repr(request.method),
         "compression": Codec.named(request.compression).name,
         "guard": request.guard,
+        "history": "" if request.history is None else str(request.history),
     }
     end = time.monotonic() + OPEN_SECONDS
     while True:
@@ -89,7 +97,12 @@ def upload(request: JoinRequest, shards: list[Any], bounds: list[tuple[int, int]
     for shard, (a, b) in zip(shards, bounds, strict=True):
         part = numpy_of({name: vector[a:b] for name, vector in slots.items()})
         cuts = [(cut.start, cut.stop) for cut in fragment_cuts(a, b, fragments)]
-        calls.append(shard.open.remote(request.center, method, request.compression, part, cuts, clocks, request.guard))
+        history = "" if request.history is None else str(request.history)
+        calls.append(
+            shard.open.remote(
+                request.center, method, request.compression, part, cuts, clocks, request.guard, a, history
+            )
+        )
     try:
         ray.get(calls, timeout=OPEN_SECONDS)
     except RayError as error:

@@ -12,7 +12,6 @@ the lock. A slow network holds up the sending thread, never the lock.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from easgd.center.state import CenterState
 from easgd.engines.ray.messages import Reply
+from easgd.runtime import threading
 
 CHUNK = 1 << 20
 """Bytes: enough that a system call costs nothing beside it, and it stays in the cache."""

@@ -24,7 +24,11 @@ MOST_SHARDS = 8
 def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
     """Return what every worker, and a launcher that joins later, must know."""
     about = run.description
-    ours = {k: v for k, v in os.environ.items() if k.startswith("EASGD_") and k not in ("EASGD_RUN", "EASGD_OUT")}
+    ours = {
+        k: v
+        for k, v in os.environ.items()
+        if k.startswith("EASGD_") and k not in ("EASGD_RUN", "EASGD_OUT", "EASGD_HISTORY")
+    }
     return {
         "run": run.id,
         "workers": about.workers,
@@ -32,6 +36,7 @@ def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
         "out": str(run.out),
         "schedule": about.schedule,
         "compression": settings.compression,
+        "history": about.history or None,
         "started": about.started,
         "elapsed": about.elapsed,
         "environment": ours,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from easgd.center.fused_rules import warm
+from easgd.center.history import History, Sender
 from easgd.center.state import CenterState
 from easgd.center.whole import Center
 from easgd.compress import NAMES, Codec, Float32
@@ -64,12 +65,32 @@ class Shard:
         # By rank: fragment, sequence, change, and its bytes where they are the answer.
         self._round: dict[int, tuple[int, int, Tensor | None, Tensor | None]] = {}
         self._holds: dict[str, Hold] = {}  # by ticket: several snapshots may be under way
+        self.history: History | None = None
         warm(method)
 
     @property
     def version(self) -> int:
         """The updates of all fragments together, on this shard."""
         return self.center.version
+
+    def record(self, history: History, at: int, *, restored: bool = False) -> None:
+        """Write down every change from now on; this shard begins at element `at` of the vector."""
+        with self._changed:
+            self.history = history
+            began: Literal["open", "restore"] = "restore" if restored else "open"
+            codec = "" if isinstance(self.codec, Float32) else self.codec.name
+            self.center.record(history, at, epoch=self.epoch, codec=codec, began=began)
+
+    def end_record(self) -> None:
+        """Write down the last value."""
+        with self._changed:
+            self.center.end_record()
+            self.history = None
+
+    def _sent_by(self, rank: int, incarnation: int, sequence: int) -> None:
+        """Let the history know whose exchange comes next."""
+        if self.history is not None:
+            self.history.sender = Sender(rank, incarnation, sequence, max(1, len(self.members)))
 
     # membership ------------------------------------------------------------------------------------------------
 
@@ -91,6 +112,8 @@ class Shard:
             for rank in dead.keys() - self.dead.keys():
                 self.center.forget(rank)
             self.members, self.dead = set(members), dict(dead)
+            if self.history is not None:
+                self.history.roll(serial, members, max(1, len(self.members)), dead)
             self._end_round()
             self._changed.notify_all()
 
@@ -166,6 +189,7 @@ class Shard:
     def _apply(
         self, request: Request, entry: LedgerEntry, message: Tensor | None, pipelined: PipelinedExchange | None
     ) -> None:  # fmt: skip
+        self._sent_by(request.rank, request.incarnation, request.sequence)
         entry.status, entry.answer, entry.update_sqnorm = Status.DONE, None, 0.0
         center = self.center.parts[request.fragment]
         if request.kind == Kind.PULL:
@@ -271,9 +295,12 @@ class Shard:
         if not self._round or not self.members <= self._round.keys():
             return
         arrived = dict(sorted(self._round.items()))
-        for f in sorted({f for f, *_ in arrived.values()}):
-            if differences := [d for fragment, _, d, _ in arrived.values() if fragment == f and d is not None]:
-                self.center.parts[f].absorb_round(differences)  # in the order of the ranks
+        for rank, (f, sequence, d, _) in arrived.items():  # in the order of the ranks
+            if d is not None:
+                self._sent_by(rank, self.ledger.entries[rank, f].incarnation, sequence)
+                self.center.parts[f].add_to_round(d)
+        for f in sorted({f for f, _, d, _ in arrived.values() if d is not None}):
+            self.center.parts[f].end_round()
         slowest = max(self.ledger.paces.get(rank, 0.0) for rank in arrived)
         for rank, (f, sequence, own, packed) in arrived.items():
             entry = self.ledger.entries[rank, f]

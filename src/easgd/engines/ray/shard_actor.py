@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 
+from easgd.center.history import SUFFIX, History
 from easgd.engines.ray.actor_link import numpy_of, tensors_of
 from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import Reply, Request, Status
@@ -63,19 +65,35 @@ class ShardActor:
     def open(
         self, center: str, method: Any, codec: str | None, slots: dict[str, np.ndarray],
         cuts: list[tuple[int, int]] | None = None, clocks: Sequence[Sequence[int]] = (), guard: float = 0.0,
+        at: int = 0, history: str = "",
     ) -> None:  # fmt: skip
         """Take these vectors as the start value; a second upload of the same center is ignored."""
         if center not in self.shards:
-            self.shards[center] = Shard(method, codec, tensors_of(slots), cuts, clocks, guard)
+            shard = Shard(method, codec, tensors_of(slots), cuts, clocks, guard)
+            self._record(shard, center, at, history)
+            self.shards[center] = shard
+
+    def _record(self, shard: Shard, center: str, at: int, history: str) -> None:
+        """Write the shard's changes down, if that was asked for and the run's folder is on this machine."""
+        if history and Path(history).is_dir():
+            (folder := Path(history, center)).mkdir(exist_ok=True)
+            path = folder / f"shard-{at}-{shard.epoch}{SUFFIX}"
+            shard.record(History(path), at, restored=shard.epoch > 0)
+
+    def end_record(self) -> None:
+        """Write down the last values, when the run is over."""
+        for shard in self.shards.values():
+            shard.end_record()
 
     def restore(
         self, center: str, method: Any, codec: str, state: dict[str, Any], serial: int, members: list[int],
-        dead: dict[int, int], guard: float = 0.0,
+        dead: dict[int, int], guard: float = 0.0, at: int = 0, history: str = "",
     ) -> None:  # fmt: skip
         """Begin with a saved state, as a new epoch."""
         slots = tensors_of(state["slots"])
         shard = Shard(method, codec, slots, state["cuts"], guard=guard)
         shard.load({**state, "slots": slots})
+        self._record(shard, center, at, history)
         shard.enroll(serial, members, dead)
         self.shards[center] = shard
 

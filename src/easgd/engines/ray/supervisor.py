@@ -149,7 +149,7 @@ class Supervisor:
             codec, method = membership["header"]["compression"], self.methods[center]
             call = self.shard_actors[k].restore.remote(
                 center, method, codec, state, membership["serial"], members(membership), membership["dead"],
-                membership["header"]["guard"],
+                membership["header"]["guard"], membership["bounds"][k][0], membership["header"].get("history", ""),
             )  # fmt: skip
             ray.get(call, timeout=60.0)
             # The copy may be older than what the shard had heard before it died.

@@ -24,13 +24,13 @@ from easgd.center.whole import Center
 from easgd.engines.simulate.compressed_link import CompressedLink, links_of
 from easgd.engines.simulate.cost import CostModel
 from easgd.engines.simulate.exchange_cost import ExchangeCost
-from easgd.engines.simulate.faults import Fault, ranks
 from easgd.engines.simulate.gradients import Gradient, Gradients
 from easgd.engines.simulate.hierarchy import Hierarchy, Machines
 from easgd.engines.simulate.periods import measure, prepare_periods
 from easgd.engines.simulate.schedules import SCHEDULES
 from easgd.engines.simulate.sim_worker import ExchangeInFlight, SimWorker, StepInProgress, load_state, state_of
 from easgd.errors import refuse, unknown
+from easgd.faults import Fault, in_order, ranks
 from easgd.flat import Replica
 from easgd.learning_rate import first_drop
 from easgd.methods import Method
@@ -91,7 +91,7 @@ class Simulation:
         slots = method.center_slots(x0.detach().reshape(-1))
         self.center = Center(method, slots, fused=False, guard=check_factor(guard))
         self.time, self.ticks, self.alive = 0.0, 0, workers
-        self.faults = sorted(faults, key=lambda f: f.time)
+        self.faults = in_order(faults)
         self.struck = 0
         self.history = history
         self._recording, self._rolls, self._sent = False, 0, 0

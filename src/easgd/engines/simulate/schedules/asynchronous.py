@@ -10,8 +10,8 @@ from torch import Tensor
 
 from easgd.center.levels import machine_of
 from easgd.engines.simulate.exchange_cost import Queue
-from easgd.engines.simulate.faults import Fault
 from easgd.engines.simulate.periods import set_periods
+from easgd.faults import Fault
 from easgd.worker.state import WorkerState
 
 if TYPE_CHECKING:

@@ -1,0 +1,90 @@
+"""What is trained while workers are killed: the same steps under `easgd.run` and under torchrun with DDP.
+
+torchrun --nproc-per-node 2 --max-restarts 1000 -m easgd.bench.chaos.jobs FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+PERIOD = 10
+STOP = "stop"
+
+
+def model_and_step() -> tuple[nn.Module, torch.optim.Optimizer, Callable[[nn.Module], None]]:
+    """A network, its optimizer, and the gradient of one batch."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
+    images, labels = torch.randn(64, 128), torch.randint(10, (64,))
+
+    def gradient(module: nn.Module) -> None:
+        nn.functional.cross_entropy(module(images), labels).backward()  # type: ignore[no-untyped-call]
+
+    return net, torch.optim.SGD(net.parameters(), lr=0.01), gradient
+
+
+def tell(folder: Path, rank: int) -> None:
+    """Say that this rank trains, and by which process."""
+    scratch = folder / f".pid-{rank}.{os.getpid()}"
+    scratch.write_text(str(os.getpid()))
+    scratch.rename(folder / f"pid-{rank}")
+
+
+def elastic(folder: str) -> None:
+    """A worker of `easgd.run`: trains until it is told to stop, and notes the clock of every exchange."""
+    import easgd
+
+    path = Path(folder)
+    net, optimizer, gradient = model_and_step()
+    worker = easgd.attach(net, optimizer, easgd.EASGD(period=PERIOD))
+    tell(path, worker.rank)
+    reached = path / f"reached-{worker.rank}-{worker.context.incarnation}"
+    with open(reached, "wb", buffering=0) as file:
+        while not (path / STOP).exists():
+            for _ in range(PERIOD):
+                optimizer.zero_grad()
+                gradient(net)
+                optimizer.step()
+            # The exchange at the beginning of these steps has brought all the earlier ones to the center.
+            os.pwrite(file.fileno(), b"%12d" % (worker.clock - PERIOD), 0)
+
+
+def ddp(folder: str) -> None:
+    """A rank under torchrun: saves every tenth step, and goes on from there when all ranks were started again."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    path, rank = Path(folder), int(os.environ["RANK"])
+    net, optimizer, gradient = model_and_step()
+    dist.init_process_group("gloo")
+    saved, step = path / "saved.pt", 0
+    if saved.exists():
+        state = torch.load(saved, weights_only=True)
+        net.load_state_dict(state["model"])
+        step = int(state["step"])
+    wrapped = DistributedDataParallel(net)
+    tell(path, rank)
+    stop = torch.zeros(1)
+    while not stop.item():
+        for _ in range(PERIOD):
+            optimizer.zero_grad()
+            gradient(wrapped)
+            optimizer.step()
+        step += PERIOD
+        if rank == 0:
+            torch.save({"model": net.state_dict(), "step": step}, path / ".saved.pt")
+            os.replace(path / ".saved.pt", saved)
+        stop.fill_(float((path / STOP).exists()))
+        dist.all_reduce(stop, dist.ReduceOp.MAX)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    ddp(sys.argv[1])

@@ -1,0 +1,112 @@
+"""Trains undisturbed and while workers are killed, under `easgd.run` and under torchrun, and counts what is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from easgd.bench import Row, memory_folder
+from easgd.bench.chaos.jobs import STOP, elastic
+from easgd.engines.run import run
+from easgd.errors import refuse
+
+RESTARTS = 1000
+START_SECONDS = 300.0
+Contestant = Callable[[Path, int], AbstractContextManager[None]]
+
+
+def kills(rate: float, seconds: float, workers: int, seed: int) -> list[tuple[float, int]]:
+    """Moments and ranks of the kills: `rate` a minute over all workers, at random moments."""
+    dice, moment, found = random.Random(seed), 0.0, list[tuple[float, int]]()
+    while (moment := moment + dice.expovariate(rate / 60)) < seconds:
+        found.append((moment, dice.randrange(workers)))
+    return found
+
+
+@contextmanager
+def under_easgd(folder: Path, workers: int) -> Iterator[None]:
+    """`easgd.run`, on a thread; it ends when its workers are told to stop."""
+    thread = threading.Thread(target=run, args=(elastic, workers, "local", (str(folder),), RESTARTS), daemon=True)
+    thread.start()
+    yield
+    thread.join(120)
+
+
+@contextmanager
+def under_torchrun(folder: Path, workers: int) -> Iterator[None]:
+    """torchrun with as many restarts."""
+    what = ["--nproc-per-node", str(workers), "--max-restarts", str(RESTARTS), "--monitor-interval", "0.1"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *what, "-m", "easgd.bench.chaos.jobs"]
+    with open(folder / "torchrun.log", "wb") as log:
+        process = subprocess.Popen([*command, str(folder)], stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield
+            process.wait(120)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def reached_by_easgd(folder: Path, workers: int) -> int:
+    """Steps of all workers and incarnations that an exchange has brought to the center."""
+    return sum(max(0, int(path.read_bytes() or 0)) for path in folder.glob("reached-*"))
+
+
+def reached_by_torchrun(folder: Path, workers: int) -> int:
+    """Steps of all ranks that are in the last checkpoint."""
+    path = folder / "saved.pt"
+    return workers * int(torch.load(path, weights_only=True)["step"]) if path.exists() else 0
+
+
+CONTESTANTS: dict[str, tuple[Contestant, Callable[[Path, int], int]]] = {
+    "EASGD, killed workers started again": (under_easgd, reached_by_easgd),
+    "DDP restarted by torchrun": (under_torchrun, reached_by_torchrun),
+}
+
+
+def steps(name: str, workers: int, seconds: float, plan: list[tuple[float, int]]) -> int:
+    """Train for so many seconds while the plan's workers are killed; return the steps that have reached the center."""
+    contest, count = CONTESTANTS[name]
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as place:
+        folder = Path(place)
+        with contest(folder, workers):
+            _await([folder / f"pid-{rank}" for rank in range(workers)], name)
+            before, began = count(folder, workers), time.monotonic()
+            for moment, rank in plan:
+                time.sleep(max(0.0, began + moment - time.monotonic()))
+                with suppress(ProcessLookupError):  # it is being started again: there is nothing to kill
+                    os.kill(int((folder / f"pid-{rank}").read_text()), signal.SIGKILL)
+            time.sleep(max(0.0, began + seconds - time.monotonic()))
+            after = count(folder, workers)
+            (folder / STOP).touch()
+        return after - before
+
+
+def _await(paths: list[Path], name: str) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not all(path.exists() for path in paths):
+        if time.monotonic() > end:
+            raise refuse("chaos", name, f"it does not train within {START_SECONDS:g} s", "try on an idle machine")
+        time.sleep(0.05)
+
+
+def rows(workers: int = 2, seconds: float = 40.0, rate: float = 6.0, seed: int = 0) -> list[Row]:
+    """Goodput of each: the steps that reached the center under kills, over those of the same time without any."""
+    plan, found = kills(rate, seconds, workers, seed), []
+    for name in CONTESTANTS:
+        free = steps(name, workers, seconds, [])
+        left = steps(name, workers, seconds, plan)
+        case = f"{name}: {workers} workers, {len(plan)} kills in {seconds:g} s"
+        found.append(Row(case, left, "steps", free, left / max(1, free)))
+    return found
