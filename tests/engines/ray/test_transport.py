@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,3 +126,24 @@ def test_an_exchange_that_was_not_answered_is_made_up_for(served):
     assert answer.tolist() == [5.0] * N
     assert shard.version == 2
     assert worker.events[0][0] == "reached"
+
+
+def test_a_worker_that_leaves_brings_what_is_open_to_its_end(monkeypatch):
+    """One of two shards did not answer: it gets its part before the worker is gone."""
+    method = easgd.Downpour()
+    parts, left = [settled(method, members=(0,)), settled(method, members=(0,))], []
+    reachable = False
+    worker = client_of(method, parts)
+    worker.transport._open = lambda k: Direct(parts[k]) if reachable or k == 0 else Silent(k)
+    worker.coordinator = SimpleNamespace(leave=lambda *_, seconds: left.append(seconds))
+    monkeypatch.setattr(client, "_sequences", itertools.count(3))
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(Direct, "close", lambda self: None, raising=False)
+    before = [part.version for part in parts]
+    with pytest.raises(UnreachableError):
+        worker.exchange(torch.full((2 * N,), 1e-3), 1.0)
+    assert [part.version for part in parts] == [before[0] + 1, before[1]]
+    reachable = True
+    worker.leave()
+    assert [part.version for part in parts] == [before[0] + 1, before[1] + 1]
+    assert left

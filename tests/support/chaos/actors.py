@@ -22,9 +22,7 @@ from chaos.scheduler import Process, Scheduler, Thread
 from easgd.engines.ray.calls import ray as calls
 
 REPEATABLE = ("enroll", "exchange")
-"""Calls that the network may repeat; Ray repeats none, but sockets and their retries do."""
-SHARDS_OWN = ("enroll", "exchange", "hold", "take")
-"""Calls that may be lost without a word. Ray reports a broken connection; sockets need not."""
+"""Calls that the network may repeat, or lose without a word: Ray does neither, but sockets and their retries do."""
 
 
 class FailedCallError(RayError):
@@ -155,7 +153,7 @@ class Actor:
         self._pending.append(ref)
         fate = chance.random()
         fails = fate < weather.broken
-        lost = fails or (method in SHARDS_OWN and fate < weather.broken + weather.silent)
+        lost = fails or (method in REPEATABLE and fate < weather.broken + weather.silent)
         before = lost and chance.random() < 0.5
         if fails:
             self.scheduler.later(chance.uniform(0.01, 2.0), partial(ref.settle, None, dead(self.name)))

@@ -21,6 +21,8 @@ def agreement(simulation: Simulation) -> list[str]:
         return []
     membership: Membership = coordinator.memberships[CENTER]
     members, wrong = membership.members(), []
+    if any(launcher.backend is not None and launcher.backend._unreported for launcher in simulation.launchers):
+        return []  # the last worker died while the coordinator was away, and the launcher ends the run
     there = sorted(w.rank for w in simulation.workers.living() if w.state in ("joined", "quiet"))
     if members != there:
         wrong.append(f"the coordinator counts the workers {members}; in the run are {there}")
@@ -61,8 +63,7 @@ def accounts(simulation: Simulation) -> list[str]:
         if shard.epoch:
             continue
         for worker in simulation.workers.all:
-            client = getattr(worker, "client", None)
-            if worker.killed or client is None or client._unanswered or worker.received is None:
+            if worker.killed or worker.half_done or worker.received is None:
                 continue
             mine, its = worker.received[stretch], shard.changes.get((worker.rank, worker.incarnation))
             apart = float((mine - (torch.zeros_like(mine) if its is None else its)).abs().max())

@@ -10,7 +10,9 @@ import easgd
 from chaos.network import Weather
 from easgd.center.layout import fragment_bounds
 
-FAULTS = ("kill worker", "kill shard", "kill coordinator", "cut", "one way", "pause", "join", "fill disk")
+FAULTS = (
+    "kill worker", "kill shard", "kill coordinator", "cut", "one way", "pause", "join", "kill joiner", "fill disk",
+)  # fmt: skip
 
 
 METHODS = (
@@ -84,18 +86,24 @@ class Scenario:
             silent=chance.choice((0.0, 0.005)) if bad else 0.0,
             repeated=chance.choice((0.0, 0.1)),
         )
-        faults = tuple(sorted(
-            (
-                Fault(chance.uniform(0.0, 8.0), chance.choice(FAULTS), chance.randrange(8), chance.randrange(8),
-                      chance.expovariate(0.5))
-                for _ in range(chance.choice((0, 1, 2, 3, 4)))
-            ),
-            key=lambda fault: fault.at,
-        ))  # fmt: skip
+        steps, step_seconds = chance.randint(3, 8), chance.choice((0.05, 0.3))
+        faults = draw_faults(chance, 2.0 + 3.0 * steps * step_seconds)
         return Scenario(
-            seed, workers=chance.randint(1, 4), shards=chance.randint(1, 3), steps=chance.randint(3, 8),
+            seed, workers=chance.randint(1, 4), shards=chance.randint(1, 3), steps=steps,
             method=chance.choice(METHODS),
             compression=chance.choice((None, None, "int8", "bf16")), overlap=chance.random() < 0.5,
             restarts=chance.randint(0, 2), interval=chance.choice((1.0, 3.0)),
-            step_seconds=chance.choice((0.05, 0.3)), preempt=chance.choice((0.05, 0.3)), weather=weather, faults=faults,
+            step_seconds=step_seconds, preempt=chance.choice((0.05, 0.3)), weather=weather, faults=faults,
         )  # fmt: skip
+
+
+def draw_faults(chance: random.Random, end: float) -> tuple[Fault, ...]:
+    """Draw up to six faults; some come right after one another, as a machine takes all its processes with it."""
+    faults: list[Fault] = []
+    for _ in range(chance.choice((0, 1, 2, 3, 4, 6))):
+        at = chance.uniform(0.0, end)
+        if faults and chance.random() < 0.4:
+            at = faults[-1].at + chance.expovariate(10.0)
+        who, other = chance.randrange(8), chance.randrange(8)
+        faults.append(Fault(at, chance.choice(FAULTS), who, other, chance.expovariate(0.5)))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

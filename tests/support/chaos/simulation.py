@@ -16,7 +16,7 @@ from chaos import invariants, primitives
 from chaos.actors import Cluster, Handle
 from chaos.network import Network, Weather
 from chaos.scenario import Fault, Scenario
-from chaos.scheduler import Scheduler
+from chaos.scheduler import Process, Scheduler
 from chaos.storage import SimDisk, SimStore
 from chaos.witness import Witness, WitnessedShard
 from chaos.worker import SimWorker, Workers
@@ -197,7 +197,7 @@ class Simulation:
         process = self.scheduler.process(name)
         request = RunRequest(["function", None, ()], workers, RUN, self.out)
         settings = Settings(shards=self.scenario.shards, interval=self.scenario.interval)
-        entry = SimpleNamespace(name=name, process=process, closing=False)
+        entry = SimpleNamespace(name=name, process=process, closing=False, backend=None)
 
         def main() -> None:
             if owner:
@@ -207,6 +207,7 @@ class Simulation:
                 backend.before_close = lambda: setattr(entry, "closing", True) or self.inspected.wait()
             else:
                 backend = RayBackend(RUN, request, settings)
+            entry.backend = backend
             self.codes.append(Launcher(backend, workers, restarts=self.scenario.restarts).run())
 
         entry.thread = self.scheduler.spawn(process, main, "main")
@@ -233,9 +234,19 @@ class Simulation:
             self._pause(fault)
         elif fault.what == "join" and "coordinator" in self.cluster.actors:
             self._launch(f"joiner-{len(self.launchers)}", 1, owner=False)
+        elif fault.what == "kill joiner" and len(self.launchers) > 1:
+            self._kill_launcher(self.launchers[1 + fault.who % (len(self.launchers) - 1)].process)
         elif fault.what == "fill disk":
             self.disk.full = True
             self.scheduler.later(fault.seconds, lambda: setattr(self.disk, "full", False))
+
+    def _kill_launcher(self, process: Process) -> None:
+        """Kill a launcher that has joined; Ray ends its workers with it."""
+        self.scheduler.note(f"{process} is killed")
+        self.scheduler.kill(process)
+        for worker in self.workers.living():
+            if worker.launcher is process:
+                worker.kill()
 
     def _names(self) -> list[str]:
         return [*self.cluster.actors, *(worker.name for worker in self.workers.living()), "launcher"]

@@ -17,6 +17,7 @@ from chaos.scheduler import Scheduler
 from chaos.witness import Witness
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
+from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.connect import connect
 from easgd.engines.ray.running import actor_name
 from easgd.errors import CenterLostError, UnreachableError
@@ -46,9 +47,9 @@ class Workers:
         return [worker for worker in self.all if worker.process.alive and worker.state != "ended"]
 
     def faithful(self) -> set[int]:
-        """Ranks of which one worker was started, and never killed."""
+        """Ranks of which one worker was started, which was never killed and has left nothing half done."""
         ranks = [worker.rank for worker in self.all]
-        return {w.rank for w in self.all if ranks.count(w.rank) == 1 and not w.killed}
+        return {w.rank for w in self.all if ranks.count(w.rank) == 1 and not w.killed and not w.half_done}
 
 
 class SimWorker:
@@ -65,18 +66,24 @@ class SimWorker:
         self.rank, self.incarnation = rank, incarnation
         self.name = actor_name(rank, incarnation)
         self.process = self.scheduler.process(self.name)
+        self.launcher = self.scheduler.me.process
         self.end = Ref(self.scheduler)
         self.references = [self.end]
         self.state, self.killed = "starting", False
         self.received: Tensor | None = None
         self.steps = 0
-        self.exchange: Exchange | None = None
+        self.client: RayCenterClient | None = None
         workers.all.append(self)
         self.cluster.names.add(self.name)
         self.scheduler.later(self.scheduler.random.uniform(0.0, 1.0), self._start)
 
     def _start(self) -> None:
         self.scheduler.spawn(self.process, self._main, "main")
+
+    @property
+    def half_done(self) -> bool:
+        """Whether it has ended with an exchange that was not answered: some shards may have it."""
+        return self.state == "ended" and self.client is not None and bool(self.client._unanswered)
 
     def kill(self) -> None:
         """SIGKILL; the launcher hears of it in its own time."""
@@ -122,7 +129,7 @@ class SimWorker:
             scenario.method, replica.read().clone(), Layout.of({"x": params}), self.rank, self.incarnation,
             scenario.workers, CENTER, scenario.compression,
         )  # fmt: skip
-        client = connect("run", request)
+        self.client = client = connect("run", request)
         replica.write_(client.join(self.incarnation))
         self.state = "joined"
         worker.start()
@@ -133,7 +140,7 @@ class SimWorker:
         recorder.begin(client.begin(0.0))
         self.received = torch.zeros(scenario.size, dtype=torch.float64)
         self._observe(client)
-        self.exchange = exchange = Exchange(
+        exchange = Exchange(
             worker, client, recorder, scenario.workers, schedule=scenario.schedule, nonfinite="skip",
             overlap=scenario.overlap, deadline=scenario.deadline, patience=PATIENCE, still=True,
             keep_weights=lambda: "",
@@ -145,7 +152,6 @@ class SimWorker:
             self.state = "joined"
             self._steps(2, exchange, params, optimizer, chance)
         exchange.close()
-        self.client = client
         with suppress(UnreachableError):
             client.leave_behind({}, {})
         with suppress(UnreachableError):

@@ -35,6 +35,7 @@ from easgd.runtime import time
 
 TOKEN = "ray-token"  # the name of a file, not a secret
 CALL_SECONDS = 30.0
+GONE_SECONDS = 0.4
 START_PAUSE = 0.1
 START_SECONDS = 300.0
 """How long processes may take to start. Alone it is seconds; on a busy machine that reads torch from a cold disk, more
@@ -227,7 +228,8 @@ class OwnedRayBackend(RayBackend):
         self._output = OutputReceiver(self.out)
         self._own: set[tuple[int, int]] = set()
         self._foreign: set[tuple[int, int]] = set()
-        self._missing: set[tuple[int, int]] = set()
+        self._missing: dict[tuple[int, int], float] = {}  # since when a worker that holds a rank has no actor
+        self._seen: set[tuple[int, int]] = set()
         self._gone: set[tuple[int, int]] = set()
 
     def _zero(self) -> float:
@@ -279,13 +281,21 @@ class OwnedRayBackend(RayBackend):
                 found.append(Change("join", rank, incarnation, "by another launcher"))
             try:
                 ray.get_actor(actor_name(rank, incarnation), namespace=self.run_id)
+                self._seen.add(worker)
             except ValueError:
-                # A launcher takes the rank first and makes the actor then: only the second time counts.
-                if worker in self._missing:
+                # A launcher takes the rank first and makes the actor then, which may take long on a slow link. One that
+                # has left is still reported by its own launcher: only the second time counts.
+                existed = worker in self._seen or self._has_joined(*worker)
+                patience = GONE_SECONDS if existed else START_SECONDS
+                if time.monotonic() - self._missing.setdefault(worker, time.monotonic()) > patience:
                     self._gone.add(worker)
                     found.append(Change("death", rank, incarnation, "its launcher is gone"))
-                self._missing.add(worker)
         return found
+
+    def _has_joined(self, rank: int, incarnation: int) -> bool:
+        assert self.supervisor is not None
+        memberships = self.supervisor.copy["memberships"].values()
+        return any(membership["incarnations"].get(rank) == incarnation for membership in memberships)
 
     def interrupt_all(self) -> None:
         with suppress(RayError):

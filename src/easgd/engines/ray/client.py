@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from easgd.errors import CenterLostError, UnreachableError
 from easgd.runtime import time
 
 RETRY_SECONDS = 6.0
+LEAVE_SECONDS = 2.0
 SNAPSHOT_SECONDS = 300.0
 """A center of 100 MB over 10 Mbit/s takes 80 s; a shard that has died is known at once."""
 PAUSE = 0.02
@@ -139,7 +141,11 @@ class RayCenterClient:
         self.coordinator.leave_behind(self.center, packed, aliases, seconds=10.0)
 
     def leave(self) -> None:
-        """Leave the run."""
+        """Leave the run; what was left open is brought to its end first, so that no shard has it without the others."""
+        for fragment, pending in [*self._unanswered.items()]:
+            if pending.kind in (Kind.EXCHANGE, Kind.PUSH):
+                with suppress(UnreachableError, CenterLostError):
+                    self._resolve(fragment, LEAVE_SECONDS)
         self.transport.close()
         self.coordinator.leave(self.center, self.rank, self.incarnation, seconds=10.0)
 
