@@ -104,6 +104,7 @@ def test_mistakes_are_one_line_and_exit_2(line, words, capsys):
         ("limit", "limit", None),
         ("double-average --samples 50", "double_average", None),
         ("delay --workers 2 --period 4", "delay", 4 * 3),
+        ("scale --workers 8 16", "scale", 3 * (2 + 2)),
     ],
 )
 def test_figures_are_png_pdf_and_csv(line, name, rows, tmp_path, capsys):

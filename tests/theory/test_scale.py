@@ -83,3 +83,13 @@ def test_the_simulator_saturates_where_the_arithmetic_says(period):
 def test_bad_clusters(settings, says):
     with pytest.raises(SettingError, match=says):
         cluster(**settings)
+
+
+@pytest.mark.parametrize("name", ["one shard", "8 shards", "a center per machine, 8 shards"])
+def test_the_figures_dots_lie_on_its_lines(name):
+    """128 workers: 16 machines whose links are the bottleneck; one shard is saturated several times over."""
+    from easgd.experiments.theory.scale import simulated, way
+
+    run = way(name, 128)
+    assert (run.busy > 1) == (name == "one shard")
+    assert simulated(run, periods=1) == pytest.approx(run.speed, rel=0.03)

@@ -83,6 +83,13 @@ class DelayOptions(FigureOptions):
 
 
 @dataclass(frozen=True)
+class ScaleOptions(FigureOptions):
+    """The options of `easgd theory scale`."""
+
+    workers: tuple[int, ...] = option("p, simulated beside the arithmetic", (8, 32, 128, 512), nargs="+", metavar="N")
+
+
+@dataclass(frozen=True)
 class DoubleAverageOptions(FigureOptions):
     """The options of `easgd theory double-average`."""
 
@@ -117,6 +124,10 @@ FIGURES = {
     "delay": _command(
         "delay", DelayOptions, "variance, speed and stability when the answer is used k steps later",
         "--workers 4 --period 10",
+    ),
+    "scale": _command(
+        "scale", ScaleOptions, "steps a second over the number of workers: shards, and a center per machine",
+        "--workers 8 32 128",
     ),
 }  # fmt: skip
 ADVISE = _command(

@@ -36,7 +36,7 @@ class Service:
 
 # Processor time, measured by `easgd bench scale` on one core of a virtual machine (docs/scale.md).
 SHARD = Service(request=0.15e-3, rate=2.9e9)
-MEMORY = Service(request=0.05e-3, rate=2.0e9)
+MEMORY = Service(request=0.06e-3, rate=8.3e9)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def scale(
     (8, 93, 'link')
     >>> run = scale(cluster, levels=True)
     >>> run.shards, run.period, run.upward, round(run.busy, 2)
-    (8, 6, 2, 0.48)
+    (8, 2, 6, 0.48)
     """
     most = cluster.machines
     choices = [s for k in range(most.bit_length()) if (s := 1 << k) <= most] if shards is None else [shards]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ class PipelinedExchange:
         self._ready, self._size = 0, 0
         self._changed = threading.Condition()
         self._failure: OSError | None = None
-        self._sender: threading.Thread | None = None
+        self._sender: Thread | None = None
 
     # receiving -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from easgd.errors import refuse, unknown
+from easgd.theory.scale import Cluster
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,26 @@ class CostModel:
     def transfer_seconds(self, size: int, workers: int) -> float:
         """Time of one message of `size` bytes one way."""
         return self.latency + size / self.bandwidth * (1 + self.link_sharing * (workers - 1))
+
+    @staticmethod
+    def of_cluster(cluster: Cluster, shards: int = 1, jitter: float = 0.1) -> CostModel:
+        """Return what steps and exchanges cost on a cluster: what occupies a shard longest, processor or link, queues.
+
+        Example:
+            >>> from easgd.theory import Cluster, Service
+            >>> cluster = Cluster(64, 8, 1_000_000, step_time=0.5, link=1e8, shard=Service(request=0.001, rate=1e8))
+            >>> model = CostModel.of_cluster(cluster, shards=2)
+            >>> model.request, model.service, model.message_bytes
+            (0.001, 0.08, 4000000)
+        """
+        M = cluster.message
+        request, service = cluster.shard.request, 2 * M / cluster.shard.rate
+        if cluster.link_time(shards) > cluster.processor_time(shards):
+            request, service = M / cluster.machines / cluster.link, M / cluster.link
+        return CostModel(
+            compute=cluster.step_time, jitter=jitter, latency=cluster.latency, bandwidth=cluster.link, request=request,
+            service=service, shards=shards, message_bytes=round(M),
+        )  # fmt: skip
 
     @staticmethod
     def preset(name: str) -> CostModel:
