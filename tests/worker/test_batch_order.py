@@ -99,6 +99,29 @@ def test_a_loader_with_a_generator_of_its_own_shuffles_differently(when, attache
         assert mine != its
 
 
+class Seedable(RandomSampler):
+    """As accelerate's: the generator is seeded anew in every epoch."""
+
+    def __init__(self):
+        super().__init__(SET, generator=torch.Generator())
+        self.initial_seed, self.epoch = 5, 0
+
+    def __iter__(self):
+        self.generator.manual_seed(self.initial_seed + self.epoch)
+        self.epoch += 1
+        return super().__iter__()
+
+
+def test_a_sampler_that_seeds_every_epoch_has_a_seed_of_its_own(attached):
+    plain = DataLoader(SET, batch_size=4, sampler=Seedable())
+    theirs = [order(plain) for _ in range(4)]
+    attached(1)
+    mine, again = (DataLoader(SET, batch_size=4, sampler=Seedable()) for _ in range(2))
+    orders = [order(mine) for _ in range(4)]
+    assert orders == [order(again) for _ in range(4)]
+    assert not any(one in theirs for one in orders)
+
+
 def test_a_stream_that_is_made_later_draws_differently(attached):
     plain = order(DataLoader(Drawing(), batch_size=4))
     attached(1)

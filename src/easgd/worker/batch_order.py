@@ -54,6 +54,9 @@ def _differ(loader: DataLoader[Any], worker: Worker) -> None:
     generator = getattr(sampler, "generator", None)
     for one in {id(found): found for found in (generator, loader.generator, *held) if found is not None}.values():
         seeding.reseed_one(one, worker.stream[0], worker.context.incarnation)
+    if type(seed := getattr(sampler, "initial_seed", None)) is int:
+        # accelerate's sampler seeds its generator anew in every epoch, with this number and the epoch's.
+        sampler.initial_seed = seeding.own_seed(seed, worker.stream[0], worker.context.incarnation)
     if generator is None and type(sampler) is SequentialSampler:
         holder.sampler = _Rotated(sampler)
 

@@ -49,6 +49,11 @@ def reseed_one(generator: Any, rank: int, incarnation: int) -> None:
         generator.seed(_seed(pickle.dumps(generator.getstate()), rank, incarnation, bits=63))
 
 
+def own_seed(seed: int, rank: int, incarnation: int) -> int:
+    """Return the worker's own seed in the place of one that all workers have; epochs may be added to it."""
+    return _seed(str(seed).encode(), rank, incarnation, bits=48)
+
+
 def _made_by_the_script() -> Iterator[Any]:
     """Yield the generators that exist beside the global ones, once each.
 
