@@ -58,13 +58,18 @@ class Codec(ABC):
     def bytes(self, n: int) -> int:
         """Return the number of bytes that n elements take when packed."""
 
+    def check(self, packed: Tensor, n: int) -> None:
+        """Refuse bytes that are not n packed elements: the loops that unpack them look at no bounds."""
+        if packed.numel() != self.bytes(n):
+            raise ValueError(f"{packed.numel()} bytes are not {n} elements as {self.name}, which take {self.bytes(n)}")
+
     @abstractmethod
     def encode(self, vector: Tensor) -> Tensor:
         """Pack a float32 vector into a uint8 vector (which may share its memory)."""
 
     @abstractmethod
     def decode(self, packed: Tensor, n: int) -> Tensor:
-        """Unpack n elements into a float32 vector (which may share the packed memory)."""
+        """Unpack n elements into a float32 vector (which may share the packed memory); see `check`."""
 
     def decode_add_(self, packed: Tensor, to: Tensor) -> None:
         """Add the unpacked vector to `to`."""
@@ -89,6 +94,7 @@ class Float32(Codec):
         return vector.contiguous().view(torch.uint8)
 
     def decode(self, packed: Tensor, n: int) -> Tensor:
+        self.check(packed, n)
         return packed.view(torch.float32)
 
 
@@ -104,6 +110,7 @@ class BFloat16(Codec):
         return vector.to(torch.bfloat16).view(torch.uint8)
 
     def decode(self, packed: Tensor, n: int) -> Tensor:
+        self.check(packed, n)
         return packed.view(torch.bfloat16).to(torch.float32)
 
 
@@ -132,6 +139,7 @@ class Int8(Codec):
     def decode(self, packed: Tensor, n: int) -> Tensor:
         from easgd.kernels import quantize
 
+        self.check(packed, n)
         out = torch.empty(n)
         quantize.decode(*_parts(packed, n), out.numpy(), BLOCK)
         return out
@@ -139,6 +147,7 @@ class Int8(Codec):
     def decode_add_(self, packed: Tensor, to: Tensor) -> None:
         from easgd.kernels import quantize
 
+        self.check(packed, to.numel())
         quantize.decode_add_(*_parts(packed, to.numel()), to.numpy(), BLOCK)
 
     def _empty(self, n: int) -> tuple[Tensor, np.ndarray, np.ndarray]:

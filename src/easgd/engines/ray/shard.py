@@ -27,6 +27,8 @@ from easgd.methods import Method, Slots
 
 WAIT_SECONDS = 2.0
 HOLD_SECONDS = 20.0
+MOST_RANKS = 1 << 16
+"""The guard has a row for each rank up to the largest: a rank that is claimed must not take all memory."""
 
 Answer = tuple[Reply, Tensor | None]
 
@@ -111,8 +113,7 @@ class Shard:
     def exchange(self, request: Request, message: Tensor | None) -> Answer:
         """Serve one request. The message's memory may be used for the answer."""
         start = time.perf_counter()
-        if request.fragment >= len(self.center.parts):
-            raise ValueError(f"fragment {request.fragment}: no worker of this run would send it")
+        self._check(request, message)
         with self._changed:
             waited = time.perf_counter() - start
             entry = self._entry(request)
@@ -127,6 +128,18 @@ class Shard:
                 return self._meet(request, entry, message)
             self._apply(request, entry, message)
             return self._stored(entry, waited, request.fragment)
+
+    def _check(self, request: Request, message: Tensor | None) -> None:
+        """Refuse what no worker of this run would send, before it can change or cost anything."""
+        kind = Kind(request.kind)
+        if request.fragment >= len(self.center.parts):
+            raise ValueError(f"fragment {request.fragment}: the run has {len(self.center.parts)}")
+        if request.rank >= MOST_RANKS:
+            raise ValueError(f"rank {request.rank}: a run has at most {MOST_RANKS}")
+        if message is not None:
+            self.codec.check(message, self.center.parts[request.fragment].x.numel())
+        elif kind in (Kind.EXCHANGE, Kind.PUSH):
+            raise ValueError(f"{kind.name.lower()}: there is no message")
 
     def _entry(self, request: Request) -> LedgerEntry | None:
         if self.dead.get(request.rank, -1) >= request.incarnation:
