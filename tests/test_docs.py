@@ -92,7 +92,7 @@ def parse_easgd(words: list[str]) -> None:
     else:
         _, settings = module.COMMAND.parse_all(rest)
         if words[0] == "train":
-            known = {name: value for name, value in settings.items() if ":" not in value and name != "settings"}
+            known = {name: value for name, value in settings.items() if ":" not in str(value) and name != "settings"}
             Config.from_dict(known)
 
 

@@ -108,6 +108,8 @@ class Command(Generic[T]):
         if isinstance(value, list):
             pairs = [assignment(each) for each in value]
             return {name: [literal(v) for v in split(text)] if self.lists else literal(text) for name, text in pairs}
+        if isinstance(value, bool):  # a flag that was given
+            return [value] if self.lists else value
         return split(value) if self.lists else value
 
     def _refusal(self, error: argparse.ArgumentError, argv: Sequence[str]) -> SettingError:

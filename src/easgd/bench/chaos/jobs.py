@@ -22,9 +22,9 @@ def model_and_step() -> tuple[nn.Module, torch.optim.Optimizer, Callable[[nn.Mod
     torch.set_num_threads(1)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
-    images, labels = torch.randn(64, 128), torch.randint(10, (64,))
 
     def gradient(module: nn.Module) -> None:
+        images, labels = torch.randn(64, 128), torch.randint(10, (64,))
         nn.functional.cross_entropy(module(images), labels).backward()  # type: ignore[no-untyped-call]
 
     return net, torch.optim.SGD(net.parameters(), lr=0.01), gradient
@@ -69,6 +69,7 @@ def ddp(folder: str) -> None:
         state = torch.load(saved, weights_only=True)
         net.load_state_dict(state["model"])
         step = int(state["step"])
+    torch.manual_seed(rank)  # batches of its own, as `easgd.attach` gives each worker
     wrapped = DistributedDataParallel(net)
     tell(path, rank)
     stop = torch.zeros(1)

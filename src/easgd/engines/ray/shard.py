@@ -28,6 +28,8 @@ from easgd.runtime import threading, time
 
 WAIT_SECONDS = 2.0
 HOLD_SECONDS = 20.0
+MOST_RANKS = 1 << 16
+"""The guard has a row for each rank up to the largest: a rank that is claimed must not take all memory."""
 
 Answer = tuple[Reply, Tensor | None]
 
@@ -155,13 +157,16 @@ class Shard:
 
     def _check(self, request: Request, message: Tensor | None) -> None:
         """Refuse what no worker of this run would send: the loops trust the lengths of vectors."""
+        kind = Kind(request.kind)
         if request.fragment >= len(self.center.parts):
-            raise ValueError(f"fragment {request.fragment}: no worker of this run would send it")
+            raise ValueError(f"fragment {request.fragment}: the run has {len(self.center.parts)}")
+        if request.rank >= MOST_RANKS:
+            raise ValueError(f"rank {request.rank}: a run has at most {MOST_RANKS}")
         if message is not None:
             codec = Float32() if request.in_full else self._codec(request)
             codec.check(message, self.center.parts[request.fragment].x.numel())
-        elif request.kind in (Kind.EXCHANGE, Kind.PUSH, Kind.TOGETHER):
-            raise ValueError(f"{Kind(request.kind).name} without a message")
+        elif kind in (Kind.EXCHANGE, Kind.PUSH):  # a round is a meeting of all, also on shards without the fragment
+            raise ValueError(f"{kind.name.lower()}: there is no message")
 
     def _codec(self, request: Request) -> Codec:
         return self.codec if request.codec is None else Codec.named(request.codec)
