@@ -4,8 +4,9 @@ Bytes count in both directions: an exchange of n float32 sends 4n and receives 4
 in the same process: the same bytes there and back over a plain loopback socket, the machine's limit, and gloo's send
 and recv. Both nodes are on this machine; a real network has its own limit.
 
-With fragments a step waits for a part of the vector at most: the exchange of a part stands beside that of the whole
-vector, the median of all and the longest of all rounds.
+With fragments a step waits for a part of the vector at most. The longest stall is taken at the worker: from its message
+until it has subtracted the answer from x, the longest of the fragments in turn, against that of the whole vector; both
+are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -76,7 +77,6 @@ class Meter:
         """Return the median seconds of each case, and some longest, for messages of this many megabytes."""
         import ray
 
-        from easgd.center.layout import fragment_bounds
         from easgd.engines.ray.actor_link import ActorLink
         from easgd.engines.ray.messages import Kind, Request, ShardLink, Status
         from easgd.engines.ray.sockets import SocketLink
@@ -84,10 +84,7 @@ class Meter:
 
         torch.set_num_threads(1)
         n, rounds, center = megabytes * 250_000, ROUNDS[megabytes], f"{megabytes}-{ip}"
-        for parts, name in ((1, center), (fragments, f"{center} in parts")):
-            method = EASGD(period=parts, moving_rate=0.1, fragments=parts)
-            ray.get(host.open.remote(name, method, None, {"x": torch.rand(n).numpy()}))
-        bounds = fragment_bounds(n, fragments)
+        ray.get(host.open.remote(center, EASGD(moving_rate=0.1), None, {"x": torch.rand(n).numpy()}))
         message, into = torch.rand(n).view(torch.uint8), torch.zeros(4 * n, dtype=torch.uint8)
         address = tuple(ray.get(host.address.remote(secret)))
         links: dict[str, ShardLink] = {"sockets": SocketLink(address, secret), "Ray's calls": ActorLink(host)}
@@ -105,20 +102,6 @@ class Meter:
             assert (reply.status, size) == (Status.DONE, 4 * n)
             sequence += 1
 
-        def exchange_parts() -> list[float]:
-            """Exchange all fragments in turn; return the seconds of each."""
-            nonlocal sequence
-            taken, link = [], links["sockets"]
-            for fragment, (a, b) in enumerate(bounds):
-                start = time.perf_counter()
-                request = Request(f"{center} in parts", 0, 0, sequence, Kind.EXCHANGE, 0.1, fragment)
-                link.send(request, message[4 * a : 4 * b])
-                reply, size = link.receive(60.0, into)
-                taken.append(time.perf_counter() - start)
-                assert (reply.status, size) == (Status.DONE, 4 * (b - a))
-            sequence += 1
-            return taken
-
         def tcp() -> None:
             raw.sendall((4 * n).to_bytes(8, "little"))
             raw.sendall(message.numpy().data)
@@ -134,11 +117,12 @@ class Meter:
             "Ray's calls": lambda: exchange(links["Ray's calls"]),
             "gloo": gloo,
         }
-        times: dict[str, list[float]] = {name: [] for name in (*calls, "part")}
+        times: dict[str, list[float]] = {name: [] for name in (*calls, "stall", "stall in parts")}
+        whole, parts = (Stalls(host, f"{center} in {p}", address, secret, n, p) for p in (1, fragments))
         for round_ in range(rounds + 1):
-            taken = exchange_parts()
-            if round_:
-                times["part"] += taken
+            longest = {"stall": whole.longest(), "stall in parts": parts.longest()}
+            for name, stall in longest.items() if round_ else ():
+                times[name].append(stall)
             for name, call in calls.items():
                 start = time.perf_counter()
                 call()
@@ -146,10 +130,41 @@ class Meter:
                     times[name].append(time.perf_counter() - start)
         torch.distributed.destroy_process_group()
         ray.get(end)
-        links["sockets"].close()
-        raw.close()
-        longest = {f"longest {name}": max(times[name]) for name in ("sockets", "part")}
-        return {**{name: statistics.median(samples) for name, samples in times.items()}, **longest}
+        for one in (links["sockets"], raw, whole.client.transport, parts.client.transport):
+            one.close()
+        return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+class Stalls:
+    """A worker whose every step waits for the exchange of one fragment of its x."""
+
+    def __init__(self, host: Any, center: str, address: tuple[str, int], secret: bytes, n: int, fragments: int) -> None:
+        import ray
+
+        from easgd.center.client import JoinRequest
+        from easgd.center.layout import Layout, fragment_bounds
+        from easgd.engines.ray.client import RayCenterClient
+        from easgd.engines.ray.sockets import SocketLink
+        from easgd.engines.ray.transport import Transport
+        from easgd.methods import EASGD
+
+        method = EASGD(period=fragments, moving_rate=0.1, fragments=fragments)
+        ray.get(host.open.remote(center, method, None, {"x": torch.rand(n).numpy()}))
+        self.x, self.bounds = torch.rand(n), fragment_bounds(n, fragments)
+        wire = Transport(center, 0, 0, [(0, n)], lambda k: SocketLink(address, secret))
+        request = JoinRequest(method, self.x, Layout(("x",), ((n,),), ((1,),), ("torch.float32",)), 0)
+        self.client = RayCenterClient(None, [], wire, request)  # type: ignore[arg-type]
+
+    def longest(self) -> float:
+        """Exchange all fragments in turn; return the seconds of the step that waited longest."""
+        stalls = []
+        for fragment, (a, b) in enumerate(self.bounds):
+            start, part = time.perf_counter(), self.x[a:b]
+            answer = self.client.exchange(part.clone(), 0.1, fragment)
+            assert answer is not None
+            part -= answer
+            stalls.append(time.perf_counter() - start)
+        return max(stalls)
 
 
 def group(path: str, rank: int) -> None:
@@ -204,10 +219,9 @@ def _rows(ip: str, megabytes: int, fragments: int) -> list[Row]:
         Row(f"{megabytes} MB, {where}, {name}", moved / seconds[name], "GB/s", moved / limit, limit / seconds[name])
         for name in ("sockets", "Ray's calls", "gloo")
     ]
-    for which in ("", "longest "):
-        whole, part = 1e3 * seconds[f"{which}sockets"], 1e3 * seconds[f"{which}part"]
-        case = f"{megabytes} MB, {where}, {which}exchange of 1/{fragments}"
-        out.append(Row(case, part, "ms", whole, part / whole))
+    whole, part = 1e3 * seconds["stall"], 1e3 * seconds["stall in parts"]
+    case = f"{megabytes} MB, {where}, longest stall of a step, {fragments} fragments"
+    out.append(Row(case, part, "ms", whole, part / whole))
     if megabytes == 4:
         mine = seconds["sockets"]
         out.append(Row(f"{megabytes} MB, {where}, sockets, one exchange", 1e3 * mine, "ms", 1e3 * limit, mine / limit))

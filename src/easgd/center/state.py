@@ -22,8 +22,6 @@ from easgd.kernels import fused as kernels
 from easgd.methods import Method, Slots
 
 VERSION, AVERAGED_FROM = 0, 1
-PART = 1 << 18
-"""Elements of 1 MB: `apply_parts_` answers so many at a time."""
 Clock: TypeAlias = "list[int] | memoryview[int]"
 
 
@@ -154,10 +152,13 @@ class CenterState:
         """Whether `apply_parts_` can be called: this method has a fused loop."""
         return self._fused is not None
 
-    def apply_parts_(self, message: kernels.Vector, scale: float, done: Callable[[int], None]) -> None:
-        """`apply_array_` part by part from the front; `done` is told up to which element the answer is there."""
+    def apply_parts_(self, message: kernels.Vector, scale: float, part: int, done: Callable[[int], None]) -> None:
+        """`apply_array_`, `part` elements at a time from the front; `done` is told up to which the answer is there.
+
+        The first call decides what the parts are.
+        """
         if self._parts is None:
-            ends = [*range(PART, message.size, PART), message.size]
+            ends = [*range(part, message.size, part), message.size]
             cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
             stretches = [{name: slot[cut] for name, slot in self.slots.items()} for cut in cuts]
             self._parts = [

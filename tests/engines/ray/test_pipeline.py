@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import easgd
-from easgd.center import state
 from easgd.engines.ray import shard as shards
 from easgd.engines.ray import sockets
 from easgd.engines.ray.messages import Kind, Request, Status
@@ -26,8 +25,8 @@ METHODS = {
 def small(monkeypatch):
     """Chunks that do not divide the message, and parts that do not divide the chunks."""
     monkeypatch.setattr(shards, "LEAST", 1)
-    monkeypatch.setattr(sockets, "CHUNK", 4 * 3000)
-    monkeypatch.setattr(state, "PART", 700)
+    monkeypatch.setattr(sockets, "chunk_bytes", lambda size: 4 * 3000)
+    monkeypatch.setattr(shards, "chunk_bytes", lambda size: 4 * 700)
 
 
 def noise(seed):

@@ -22,7 +22,7 @@ from easgd.center.whole import Center
 from easgd.compress import NAMES, Codec, Float32
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
-from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes
+from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes, chunk_bytes
 from easgd.methods import Method, Slots
 from easgd.runtime import threading, time
 
@@ -245,7 +245,8 @@ class Shard:
             entry.answer = message
             reply, _ = self._stored(entry, pipelined.waited, request.fragment)
             pipelined.begin(reply._replace(version=center.version + 1), message)
-            center.apply_parts_(vector.numpy(), scale, lambda end: pipelined.ready(4 * end))
+            part = chunk_bytes(message.numel()) // 4
+            center.apply_parts_(vector.numpy(), scale, part, lambda end: pipelined.ready(4 * end))
         else:
             _refuse(entry, center)
         entry.seen = center.version

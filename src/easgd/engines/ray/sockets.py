@@ -28,7 +28,7 @@ from torch import Tensor
 
 from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
-from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange, Send, SendBytes
+from easgd.engines.ray.pipeline import PipelinedExchange, Send, SendBytes, chunk_bytes
 from easgd.runtime import threading, time
 
 MAGIC = b"EAS3"
@@ -263,8 +263,9 @@ class SocketServer:
     def _serve_pipelined(
         self, sock: socket.socket, request: Request, message: Tensor, pipelined: PipelinedExchange
     ) -> None:
-        for at in range(0, message.numel(), CHUNK):
-            chunk = message[at : at + CHUNK]
+        size = chunk_bytes(message.numel())
+        for at in range(0, message.numel(), size):
+            chunk = message[at : at + size]
             _read(sock, chunk.numpy().data)
             pipelined.arrived(chunk)
         try:
