@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow test-integrations mutants paper paper-smoke docs release-check lint types clean
+.PHONY: setup demo demo-figures test test-slow test-integrations chaos mutants paper paper-smoke docs release-check lint types \
+  clean
 
 setup: .venv/.ready
 
@@ -16,12 +17,19 @@ setup: .venv/.ready
 
 demo: setup
 	@rm -rf demo
-	@echo "1 of 2: four processes train the digits; one of them is killed, nobody waits, it starts again from the center"
+	@echo "1 of 2: four processes train. One is killed; nobody waits for it, and it starts again from the center."
 	@$(BIN)/easgd launch -n 4 --restarts 1 --out demo/processes examples/preempted.py --lose 2
 	@echo
-	@echo "2 of 2: four machines of unequal speed, on a virtual clock: elastic averaging (EAMSGD) against data-parallel training"
-	@echo "        (LocalSGD, averaged after every step) and against the fastest machine alone (MSGD)"
+	@echo "2 of 2: four machines of unequal speed, on a virtual clock. EAMSGD is elastic averaging, LocalSGD with"
+	@echo "        τ = 1 data-parallel training, MSGD the fastest machine alone."
 	@$(BIN)/easgd compare examples/demo.toml --out demo/comparison
+
+# The figures of README and site that show the demo; the picture of its page needs Chromium.
+demo-figures: demo
+	cp demo/comparison/report/curves.png docs/figures/demo.png
+	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run --hide-scrollbars \
+	  --user-data-dir=$$(mktemp -d) --window-size=1270,900 --virtual-time-budget=4000 \
+	  --screenshot=docs/figures/report.png "file://$(CURDIR)/demo/comparison/report/index.html"
 
 test: setup
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples

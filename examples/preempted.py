@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import easgd
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=12)
+parser.add_argument("--epochs", type=int, default=20)
 parser.add_argument("--lose", type=int, metavar="RANK", help="the worker that is killed (none)")
 args = parser.parse_args()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import math
 import re
 import subprocess
@@ -134,6 +135,16 @@ def test_the_schema_of_records_names_every_field():
     text = (ROOT / "docs" / "records.md").read_text()
     for kind in (Step, Event):
         assert [f.name for f in fields(kind) if f"| `{f.name}` |" not in text] == []
+
+
+def test_a_list_has_an_empty_line_above_it():
+    """The site's Markdown would join it to the paragraph; a code browser would not, so nobody would notice."""
+    item = re.compile(r"(?:[-*]|\d+\.) |\|")
+    for page in pages():
+        text = re.sub(r"^```.*?^```", "```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for above, line in itertools.pairwise(text.splitlines()):
+            if item.match(line) and above and not above.startswith((" ", "#", "<!--")):
+                assert item.match(above), f"{page}: {line}"
 
 
 def test_a_page_is_marked_only_where_there_is_a_block():

@@ -12,11 +12,30 @@ from collections.abc import Iterable
 
 
 class SettingError(ValueError):
-    """A setting, a file or an argument that cannot be used as given."""
+    """A setting, a file or an argument that cannot be used as given.
+
+    Example:
+        >>> import easgd
+        >>> try:
+        ...     easgd.EASGD(period=0)
+        ... except easgd.SettingError as error:
+        ...     print(error)
+        period = 0: the communication period τ is a whole number ≥ 1, or "auto"; write period=1
+    """
 
 
 class NonFiniteError(ArithmeticError):
-    """A worker's variable is no longer finite, and the policy is to raise."""
+    """A worker's variable is no longer finite, and the policy is to raise.
+
+    Example:
+        >>> import torch, easgd
+        >>> try:
+        ...     easgd.simulate(lambda x, worker, step: x / 0, torch.ones(1), easgd.EASGD(period=1), lr=0.1, workers=2,
+        ...                    steps=6, nonfinite="raise")
+        ... except easgd.NonFiniteError as error:
+        ...     print(error)
+        worker 0, step 1: its variable is not finite; lower lr, or write nonfinite="reset"
+    """
 
 
 class UnreachableError(ConnectionError):
@@ -24,7 +43,13 @@ class UnreachableError(ConnectionError):
 
 
 class CenterLostError(ConnectionError):
-    """The center has not answered for so long that training on alone has no sense; the weights are on disk."""
+    """The center has not answered for so long that training on alone has no sense; the weights are on disk.
+
+    Example:
+        >>> import easgd
+        >>> issubclass(easgd.CenterLostError, ConnectionError)  # catch it to save more than the weights
+        True
+    """
 
 
 class RankLostError(ConnectionError):

@@ -25,7 +25,15 @@ KINDS = ("death", "join", "pause", "slow", "restart")
 
 @dataclass(frozen=True)
 class Fault:
-    """At second `time`, `what` happens to `worker`."""
+    """At second `time`, `what` happens to `worker`.
+
+    Example:
+        >>> import torch, easgd, easgd.records
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1), easgd.EASGD(period=1), lr=0.5, workers=2,
+        ...                      steps=6, schedule="async", faults=[easgd.Fault(worker=1, time=1.5, what="death")])
+        >>> [record.event for record in run.records if isinstance(record, easgd.records.Event) and record.worker == 1]
+        ['death']
+    """
 
     worker: int
     time: float

@@ -51,6 +51,15 @@ class Stagnation(torch.optim.lr_scheduler.LRScheduler):
         window: steps of one mean.
         improvement: what counts as progress.
         most: drops after which the rate stays; the paper has two.
+
+    Example:
+        >>> import torch, easgd
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = easgd.Stagnation(optimizer, window=2)
+        >>> for loss in (3.0, 2.0, 2.5, 2.5):  # the second pair is no better than the first
+        ...     optimizer.step(); schedule.observe(loss); schedule.step()
+        >>> schedule.get_last_lr()
+        [0.2]
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, window: int, improvement: float = 0.99, most: int = 2) -> None:

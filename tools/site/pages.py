@@ -116,10 +116,21 @@ def _page(title: str, words: str, addresses: Iterator[str]) -> str:
     return f"# {title}\n\n{words}\n\n" + "\n".join(f"::: {address}\n" for address in addresses)
 
 
+def _equations() -> dict[str, str]:
+    """The typeset equations of docs/equations.md by the names of its headings, "LocalSGD and DiLoCo" under both."""
+    found = {}
+    text = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    for heading, body in re.findall(r"^## ([^\n]+)\n(.+?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        found |= {name.lower(): body for name in heading.split(" and ")}
+    averages = ("adownpour", "mvadownpour", "asgd", "mvasgd")
+    return found | dict.fromkeys(averages, found["time averages"])
+
+
 def _methods() -> str:
-    """Every method with the equations on top of its file."""
+    """Every method with its equations, typeset and as they stand on top of its file."""
     from easgd.methods import registry
 
+    equations = _equations()
     parts = [
         "# Methods\n\n[Methods](../methods.md) has the settings of each family and a method of your own; "
         "[the equations](../equations.md) are set there. A method is passed to `easgd.attach`, `easgd.simulate` or "
@@ -127,6 +138,7 @@ def _methods() -> str:
     ]
     for method in sorted(map(registry.get, registry.built_in()), key=lambda method: method.order):
         parts.append(f"## {method.__name__}\n")
+        parts.append(f"{equations[method.key]}\n")
         parts.append(f"{as_markdown(inspect.getdoc(inspect.getmodule(method)) or '')}\n")
         parts.append(f"::: {method.__module__}.{method.__name__}\n    options:\n      heading_level: 3\n")
     for name in ("Method", "averaged", "register"):

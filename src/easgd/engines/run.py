@@ -89,6 +89,12 @@ def run(
 
     Returns:
         A `Result`. A worker that fails shows in `exit_codes`; the others go on.
+
+    Example:
+        >>> import os, easgd
+        >>> result = easgd.run(os.getpid, workers=2)  # a function of a module that other processes can import
+        >>> result.exit_codes
+        [0, 0]
     """
     if "EASGD_RUN" in os.environ:
         raise SettingError('easgd.run was called inside a worker: put it under `if __name__ == "__main__":`')

@@ -23,6 +23,11 @@ class Result:
             script attached; most scripts have one.
         exit_codes: of each rank's last incarnation; negative for a signal.
         records: all workers' steps and events, and the launcher's.
+
+    Example:
+        >>> import easgd
+        >>> easgd.Result({}, [0, -9], []).exit_codes  # worker 1 was killed
+        [0, -9]
     """
 
     centers: dict[str, dict[str, Tensor]]

@@ -33,6 +33,13 @@ class ADMM(Method):
     Args:
         rho: ρ, the penalty.
         period: τ, local steps between two exchanges (plain steps in between).
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.ADMM(rho=1.0), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 0.8333, 0.6944, 0.5787, 0.4545, 0.3834, 0.2955]
     """
 
     name: ClassVar[str] = "ADMM"

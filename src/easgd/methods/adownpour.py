@@ -15,7 +15,15 @@ from easgd.methods.downpour import Downpour
 
 @dataclass(frozen=True)
 class ADownpour(Downpour):
-    """DOWNPOUR with the plain mean of the center over its updates."""
+    """DOWNPOUR with the plain mean of the center over its updates.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.ADownpour(period=1), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.average]
+        [1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.3125]
+    """
 
     name: ClassVar[str] = "ADOWNPOUR"
     paper: ClassVar[str] = "section 5"

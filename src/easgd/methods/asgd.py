@@ -13,7 +13,15 @@ from easgd.methods.sgd import SGD
 
 @dataclass(frozen=True)
 class ASGD(SGD):
-    """SGD with the plain mean of x over its steps."""
+    """SGD with the plain mean of x over its steps.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.ASGD(), lr=0.5, workers=1, steps=4)
+        >>> [round(float(x), 4) for x in run.average]
+        [1.0, 1.0, 0.75, 0.5833, 0.4688]
+    """
 
     name: ClassVar[str] = "ASGD"
     paper: ClassVar[str] = "section 5"

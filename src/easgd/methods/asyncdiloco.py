@@ -38,6 +38,13 @@ class AsyncDiLoCo(SendsChange):
         outer_momentum: μ of the delayed Nesterov momentum.
         every: N, center updates between two changes of the momentum.
         staleness: a, the power by which an old change counts less; 0: all alike.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.AsyncDiLoCo(period=2, every=2), lr=0.5, workers=2, steps=9)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 1.0, 1.0, 0.7375, 0.0025, 0.0025, 0.0025, -0.1911]
     """
 
     name: ClassVar[str] = "AsyncDiLoCo"

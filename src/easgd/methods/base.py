@@ -77,6 +77,12 @@ class Method(ABC, metaclass=_CheckedCall):
 
     A subclass describes itself in class variables; the command line, comparisons, reports, tests and documentation read
     them. What is marked as its own is not inherited: a variant of a method is another method.
+
+    Example:
+        >>> import easgd
+        >>> method = easgd.EASGD(period=10)
+        >>> isinstance(method, easgd.Method), method.key, method.due(20), method.due(25)
+        (True, 'easgd', True, False)
     """
 
     key: ClassVar[str]
@@ -288,5 +294,11 @@ M = TypeVar("M", bound=Method)
 
 
 def averaged(method: M, rate: float | None = None) -> M:
-    """Return the same method, keeping the time average of its center: the plain mean, or a moving one of this rate."""
+    """Return the same method, keeping the time average of its center: the plain mean, or a moving one of this rate.
+
+    Example:
+        >>> import easgd
+        >>> easgd.averaged(easgd.EASGD(period=10)).describe(workers=4, lr=0.1)
+        'EASGD: τ = 10, average of the center: mean, β = 0.9 (set), α = 0.225, ρ = 2.25'
+    """
     return replace(method, average="mean" if rate is None else rate)

@@ -42,6 +42,13 @@ class DiLoCo(AveragesChanges):
         outer_beta2: β₂ of adam; 0.95.
         outer_eps: ε of adam; 0.1.
         first_phase: steps at the beginning after each of which the workers are averaged, without the outer optimizer.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.DiLoCo(period=2), lr=0.5, workers=2, steps=5, schedule="sync")
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.0025, 0.0025, -0.4252]
     """
 
     name: ClassVar[str] = "DiLoCo"

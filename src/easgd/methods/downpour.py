@@ -27,6 +27,13 @@ class Downpour(Method):
 
     Args:
         period: τ, local steps between two exchanges (the paper finds every τ ≥ 16 unstable).
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.Downpour(period=1), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.5, 0.0, -0.25, -0.25]
     """
 
     name: ClassVar[str] = "DOWNPOUR"

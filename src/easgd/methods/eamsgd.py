@@ -26,7 +26,15 @@ from easgd.methods.momentum import LocalMomentum
 
 @dataclass(frozen=True)
 class EAMSGD(LocalMomentum, EASGD):
-    """Elastic averaging SGD with local Nesterov momentum δ; with δ = 0 it is EASGD."""
+    """Elastic averaging SGD with local Nesterov momentum δ; with δ = 0 it is EASGD.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.EAMSGD(period=1, moving_rate=0.25, momentum=0.5), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.875, 0.7812, 0.6484, 0.541]
+    """
 
     name: ClassVar[str] = "EAMSGD"
     paper: ClassVar[str] = "Algorithm 2"

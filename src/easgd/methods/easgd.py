@@ -43,6 +43,13 @@ class EASGD(Method):
         sync: exchange all workers at once (equations 3, 4) on engines that can do both.
         fragments: P, parts of the vector that are exchanged in turn, one every τ/P steps.
         delay: k, the steps after which the answer is used; 1 is Algorithm 1, a longer one hides a slower link.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.EASGD(period=1, moving_rate=0.25), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.875, 0.7812, 0.6797, 0.5957]
     """
 
     name: ClassVar[str] = "EASGD"

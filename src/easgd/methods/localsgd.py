@@ -29,6 +29,13 @@ class LocalSGD(AveragesChanges):
         period: τ, local steps between two averages.
         sync: average all workers at once; False adds a p-th of each worker's change when it comes.
         first_phase: steps at the beginning after each of which is averaged (post-local SGD).
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.LocalSGD(period=2), lr=0.5, workers=2, steps=5, schedule="sync")
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.25, 0.25, 0.0625]
     """
 
     name: ClassVar[str] = "LocalSGD"

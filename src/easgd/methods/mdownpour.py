@@ -30,6 +30,13 @@ class MDownpour(Downpour):
 
     Args:
         momentum: δ of the master's update.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.MDownpour(momentum=0.5), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 1.0, 1.0, 0.75, 0.375, 0.0, -0.2812]
     """
 
     name: ClassVar[str] = "MDOWNPOUR"

@@ -17,7 +17,15 @@ from easgd.methods.sgd import SGD
 
 @dataclass(frozen=True)
 class MSGD(LocalMomentum, SGD):
-    """One worker with momentum δ."""
+    """One worker with momentum δ.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.MSGD(momentum=0.5), lr=0.5, workers=1, steps=4)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 0.5, 0.125, -0.0312, -0.0547]
+    """
 
     name: ClassVar[str] = "MSGD"
     paper: ClassVar[str] = "section 5"

@@ -16,7 +16,15 @@ from easgd.methods.moving import MovingAverage
 
 @dataclass(frozen=True)
 class MVADownpour(MovingAverage, Downpour):
-    """DOWNPOUR with a moving average of the center (period τ, rate a)."""
+    """DOWNPOUR with a moving average of the center (period τ, rate a).
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.MVADownpour(period=1, rate=0.5), lr=0.5, workers=2, steps=6)
+        >>> [round(float(x), 4) for x in run.average]
+        [1.0, 1.0, 1.0, 1.0, 0.75, 0.375, 0.0625]
+    """
 
     name: ClassVar[str] = "MVADOWNPOUR"
     paper: ClassVar[str] = "section 5"

@@ -14,7 +14,15 @@ from easgd.methods.sgd import SGD
 
 @dataclass(frozen=True)
 class MVASGD(MovingAverage, SGD):
-    """SGD with a moving average of x (rate a)."""
+    """SGD with a moving average of x (rate a).
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.MVASGD(rate=0.5), lr=0.5, workers=1, steps=4)
+        >>> [round(float(x), 4) for x in run.average]
+        [1.0, 1.0, 0.75, 0.5, 0.3125]
+    """
 
     name: ClassVar[str] = "MVASGD"
     paper: ClassVar[str] = "section 5"

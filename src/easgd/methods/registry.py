@@ -57,6 +57,14 @@ def register(method: M) -> M:
 
     Runs on other processes record where the class is (`module:ClassName`), so its module must be importable there. A
     package that is installed can name it as an entry point of the group "easgd.methods" instead.
+
+    Example:
+        >>> import easgd
+        >>> @easgd.register
+        ... class Halved(easgd.EASGD):
+        ...     key = "halved"
+        >>> easgd.Config(method="halved", engine="simulate").method_class.__name__
+        'Halved'
     """
     key = _checked(method, str(method)).key
     if key in built_in() or _registered.get(key, method).__qualname__ != method.__qualname__:

@@ -18,7 +18,15 @@ from easgd.methods.base import Method, Slots
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """One worker; x̃ is x after every step."""
+    """One worker; x̃ is x after every step.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1, dtype=torch.float64),
+        ...                      easgd.SGD(), lr=0.5, workers=1, steps=4)
+        >>> [round(float(x), 4) for x in run.center]
+        [1.0, 0.5, 0.25, 0.125, 0.0625]
+    """
 
     name: ClassVar[str] = "SGD"
     paper: ClassVar[str] = "section 5"

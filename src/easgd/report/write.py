@@ -38,6 +38,12 @@ def write_report(
         baseline: the method that speed-ups are against; by default the fastest with one worker, at each level.
         every: draw every learning rate, not only the best one of each method.
         scale: of the curves: "linear", "log", or "auto".
+
+    Example:
+        >>> import easgd
+        >>> run = easgd.train(method="easgd", engine="simulate", network="digits-mlp", steps=20)
+        >>> easgd.write_report([run.path]).name
+        'index.html'
     """
     folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     check_scale(scale)

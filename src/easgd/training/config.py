@@ -48,7 +48,14 @@ METHOD_SETTINGS = ("period", "fragments", "delay", "beta", "moving_rate", "rho",
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """What is trained, how, for how long, and what is measured."""
+    """What is trained, how, for how long, and what is measured.
+
+    Example:
+        >>> import easgd
+        >>> config = easgd.Config(method="eamsgd", workers=4, engine="simulate").resolved()
+        >>> config.lr, config.period, config.momentum, config.label
+        (0.1, 10, 0.9, 'EAMSGD p=4 τ=10')
+    """
 
     method: str = option(
         "the method; one of your own as package.module:ClassName", "eamsgd", group=WHAT, known=registry.names,

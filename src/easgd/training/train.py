@@ -85,6 +85,12 @@ def resume(run: str | os.PathLike[str], *, view: View | None = None, **settings:
 
     Settings of the budget (`steps`, `epochs`, `seconds`, `target`) may change, to train longer; so may those that
     change no number of the training. Other changes are refused.
+
+    Example:
+        >>> import easgd
+        >>> run = easgd.train(method="easgd", engine="simulate", network="digits-mlp", steps=20)
+        >>> easgd.resume(run.path, steps=30).status["state"]
+        'finished'
     """
     folder = RunFolder(run)
     config = folder.config()

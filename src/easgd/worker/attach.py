@@ -82,6 +82,19 @@ def attach(
 
     Returns:
         The `Worker`.
+
+    Example:
+        >>> import torch, easgd
+        >>> model = torch.nn.Linear(1, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> worker = easgd.attach(model, optimizer, easgd.EASGD(period=10))  # nothing else changes
+        >>> for _ in range(20):
+        ...     model(torch.ones(4, 1)).square().mean().backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+        >>> worker.clock
+        20
+        >>> worker.close()
     """
     if not isinstance(method, Method):
         raise refuse("method", method, "it must be a method of easgd", "write easgd.EASGD(period=10)")

@@ -49,7 +49,17 @@ Buffers = Literal["average", "local", "recalibrate"]
 
 
 class Worker:
-    """A training script's place in a run. Made by `attach`; most scripts use only `shard` and `center`."""
+    """A training script's place in a run. Made by `attach`; most scripts use only `shard` and `center`.
+
+    Example:
+        >>> import torch, easgd
+        >>> model = torch.nn.Linear(1, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> worker = easgd.attach(model, optimizer, easgd.EASGD(period=10))
+        >>> worker.rank, worker.workers, worker.clock, sorted(worker.center())
+        (0, 1, 0, ['bias', 'weight'])
+        >>> worker.close()
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: RunContext, *,

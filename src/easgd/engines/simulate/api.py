@@ -25,6 +25,13 @@ class Trajectory:
         average: z, [steps + 1, n], or None where the method keeps none.
         time: virtual seconds, [steps + 1].
         records: one `Step` per local step and one `Event` per remarkable event, in order.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(3), easgd.EASGD(period=1), lr=0.5, workers=2,
+        ...                      steps=6)
+        >>> run.center.shape, run.local.shape, run.time.shape, run.average
+        (torch.Size([7, 3]), torch.Size([7, 2, 3]), torch.Size([7]), None)
     """
 
     center: Tensor

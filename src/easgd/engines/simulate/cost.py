@@ -37,6 +37,12 @@ class CostModel:
         protocol: "exchange" sends x and is answered with d, one round trip; "pull-push" is the paper's way for the
             elastic methods: the worker waits for x̃ only, and sends d while it goes on.
         message_bytes: bytes of one message, if not those of the vector that is simulated.
+
+    Example:
+        >>> import easgd
+        >>> slow = easgd.CostModel(compute=0.1, latency=0.02, bandwidth=12.5e6)  # 100 Mbit/s
+        >>> round(slow.transfer_seconds(36_000_000, workers=2), 2)
+        2.9
     """
 
     compute: float = 1.0

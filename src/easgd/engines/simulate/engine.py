@@ -44,7 +44,14 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LR
 
 
 class Simulation:
-    """A training run on a virtual clock; see `easgd.simulate` for the arguments."""
+    """A training run on a virtual clock; see `easgd.simulate` for the arguments.
+
+    Example:
+        >>> import torch, easgd
+        >>> sim = easgd.Simulation(lambda x, worker, step: x, torch.ones(1), easgd.EASGD(period=1), lr=0.5, workers=2)
+        >>> sim.run(6), len(sim.living)
+        (6, 2)
+    """
 
     def __init__(
         self,

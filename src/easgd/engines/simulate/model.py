@@ -28,6 +28,14 @@ class ModelGradient:
         loss: loss(model, batch), a scalar tensor.
         batch: batch(worker, step).
         before: before(model, worker, step), for instance to seed the dropout of this step.
+
+    Example:
+        >>> import torch, easgd
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> gradient = easgd.ModelGradient(model, lambda model, batch: model(batch).square().sum() / 2,
+        ...                                lambda worker, step: torch.ones(1, 1))
+        >>> gradient(torch.tensor([3.0]), 0, 0)
+        tensor([3.])
     """
 
     def __init__(
