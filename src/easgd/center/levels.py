@@ -3,10 +3,12 @@
     worker    d = α₁(xⁱ − x_m);  x_m += d, xⁱ −= d      every τ steps, inside the machine
     machine   D = α₂(x_m − x̃);   x̃ += D,   x_m −= D     when each of its workers has exchanged T times, over the network
 
-With β, α₁ = β/(workers of the machine) and α₂ = β/(machines): each level by the number of its own children. A machine
-sends one vector and receives one for T exchanges of each of its workers: what crosses the network does not grow with
-the workers of a machine. The answer comes while the workers go on: D is subtracted from what x_m is then, as a worker
-subtracts d after its step.
+With β, α₁ = β/(workers of the machine) and α₂ = β·(workers of the machine)/(all workers), which is β/(machines) where
+all have as many: the α of a level add up to β. A moving rate that is given is that of both levels.
+
+A machine sends one vector and receives one for T exchanges of each of its workers: what crosses the network does not
+grow with the workers of a machine. The answer comes while the workers go on: D is subtracted from what x_m is then, as
+a worker subtracts d after its step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,17 @@ def machine_of(rank: int, machines: int) -> int:
 def upward_due(updates: int, children: int, period: int) -> bool:
     """Whether a machine's center that was updated so often since its last exchange must exchange again."""
     return updates >= period * max(1, children)
+
+
+def upward_rate(method: Method, children: int, workers: int) -> float:
+    """α₂ of a machine with so many of all the run's workers.
+
+    >>> from easgd.methods import EASGD
+    >>> upward_rate(EASGD(beta=0.8), 2, 8), upward_rate(EASGD(moving_rate=0.3), 2, 8)
+    (0.2, 0.3)
+    """
+    alpha = method.scale(0.0, max(children, workers, 1), workers)
+    return alpha if getattr(method, "moving_rate", None) is not None else min(1.0, children * alpha)
 
 
 def check_levels(method: Method) -> None:

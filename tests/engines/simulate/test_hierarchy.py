@@ -77,9 +77,9 @@ def test_each_level_has_the_moving_rate_of_its_children():
     sim, _ = simulation(6, easgd.Machines(3), easgd.EASGD(period=1, beta=0.9), faults=faults)
     sim.run(6)
     assert sim.scale(sim.workers[0]) == pytest.approx(0.9 / 2)
-    assert sim.levels.scale == pytest.approx(0.9 / 3)
+    assert sim.levels.scale(1) == pytest.approx(0.9 / 3)
     sim.run(6)  # machine 0 had workers 0 and 3
-    assert sim.levels.scale == pytest.approx(0.9 / 2)
+    assert sim.levels.scale(1) == pytest.approx(0.9 / 2)
     assert sim.scale(sim.workers[1]) == pytest.approx(0.9 / 2)
 
 

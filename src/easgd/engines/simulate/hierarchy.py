@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from easgd.center.guard import check_factor
-from easgd.center.levels import check_levels, machine_of, upward_due
+from easgd.center.levels import check_levels, machine_of, upward_due, upward_rate
 from easgd.center.whole import Center
 from easgd.engines.simulate.compressed_link import CompressedLink, links_of
 from easgd.engines.simulate.cost import CostModel
@@ -118,10 +118,9 @@ class Hierarchy:
         """How many machines have a worker that is alive."""
         return max(1, sum(machine.living > 0 for machine in self.machines))
 
-    @property
-    def scale(self) -> float:
-        """The moving rate between a machine and the run's center."""
-        return self.sim.method.scale(0.0, self.living, self.settings.count)
+    def scale(self, m: int) -> float:
+        """The moving rate between machine m and the run's center."""
+        return upward_rate(self.sim.method, self.machines[m].living, self.sim.alive)
 
     # an exchange of a machine with the run's center ---------------------------------------------------------------
 
@@ -139,9 +138,9 @@ class Hierarchy:
         sim, machine, center = self.sim, self.machines[m], self.sim.center.parts[0]
         distance, moved = float(torch.dist(message, center.x)), 2 * self.cost.message_bytes[0]
         if machine.links is None:
-            answer = center.exchange(message, self.scale, rank=m)
+            answer = center.exchange(message, self.scale(m), rank=m)
         else:
-            answer = machine.links[0].exchange(center, message, self.scale, m)
+            answer = machine.links[0].exchange(center, message, self.scale(m), m)
         if answer is None:
             sim.on_record(Event("refused", sim.time, None, f"machine {m}: {center.refusal}"))
         else:
