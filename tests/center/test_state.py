@@ -140,3 +140,21 @@ def test_the_average_may_begin_anew():
     again.set_clock(state.clock)
     again.push(torch.ones(1), 1.0)
     assert again.average.item() == 4.0, "(3 + 4 + 5)/3, also after a resume"
+
+
+def test_a_round_that_is_cut_short_is_never_absorbed_twice(monkeypatch):
+    """Case 2: whoever is killed while it absorbs a sum has given it up before; the next one finds none."""
+    method = easgd.EASGD(moving_rate=0.5, sync=True)
+    state = CenterState(method, method.center_slots(torch.zeros(3)))
+    state.add_to_round(torch.ones(3))
+
+    def killed(d):
+        state.x.add_(d)  # the change is made, and not counted
+        raise InterruptedError
+
+    monkeypatch.setattr(state, "_update", killed)
+    with pytest.raises(InterruptedError):
+        state.end_round()
+    monkeypatch.undo()
+    state.end_round()
+    assert state.x.tolist() == [1.0] * 3

@@ -15,6 +15,6 @@ def follows(out: Path, ended: bool = True) -> list[Report]:
     assert reports, f"no history in {out}"
     for report in reports:
         assert report.differences == [], str(report)
-        assert report.exchanges > 0
+        assert report.slots  # a worker may be killed before its first exchange
         assert not ended or not [note for note in report.notes if "is not known" in note]
     return reports
