@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo test test-slow test-integrations paper paper-smoke docs release-check lint types clean
+.PHONY: setup demo test test-slow chaos test-integrations paper paper-smoke docs release-check lint types clean
 
 setup: .venv/.ready
 
@@ -26,6 +26,12 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# The cluster engine's own code under a seeded scheduler: many seeds, or SEED=17 alone with a trace of what happened.
+SEEDS ?= 1000
+FIRST ?= 0
+chaos: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m chaos $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS))
 
 # With the real Lightning, transformers, accelerate, trackers and torchft, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready
