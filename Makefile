@@ -41,6 +41,12 @@ test-slow: setup
 mutants: setup
 	$(BIN)/python tools/mutants.py
 
+# The cluster engine's own code under a seeded scheduler: many seeds, or SEED=17 alone with a trace of what happened.
+SEEDS ?= 1000
+FIRST ?= 0
+chaos: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m chaos $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS))
+
 # With the real Lightning, transformers, accelerate, trackers and torchft, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready
 	.venv-integrations/bin/python -m pytest -n 2 tests/integrations tests/examples

@@ -20,12 +20,12 @@ from chaos.scenario import Fault, Scenario
 from chaos.simulation import simulate
 
 NOTICED = {
-    "stale roll": 0,
+    "stale roll": 2,
     "forgetful ledger": 0,
-    "dropped ledger": 27,
+    "dropped ledger": 3,
     "stale coordinator": 19,
-    "told once": 119,
-    "one hold": 24,
+    "told once": 14,
+    "one hold": 9,
 }
 """A seed that notices when a mend is missing."""
 
@@ -80,14 +80,14 @@ def test_nothing_happens_and_all_is_applied():
 
 
 def test_the_coordinator_is_killed_while_the_run_begins():
-    for seed in range(5):
+    for seed in range(3):
         outcome = simulate(quiet(seed=seed, faults=(Fault(0.002, "kill coordinator", seconds=0.5),)))
         assert not outcome.faults
         assert outcome.applied > 0
 
 
 def test_a_launcher_joins_before_the_run_has_begun():
-    for seed in range(5):
+    for seed in range(3):
         weather = Weather(latency=0.05)
         outcome = simulate(quiet(seed=seed, weather=weather, faults=(Fault(0.005, "join", seconds=0.1),)))
         assert not outcome.faults
@@ -95,7 +95,7 @@ def test_a_launcher_joins_before_the_run_has_begun():
 
 def test_a_shard_is_gone_when_the_run_ends():
     """The launcher ends with what was saved last, not with a traceback."""
-    faults = (Fault(2.5, "kill shard", 0, seconds=500.0), Fault(2.5, "kill shard", 1, seconds=500.0))
+    faults = (Fault(2.5, "kill shard", 0, seconds=100.0), Fault(2.5, "kill shard", 1, seconds=100.0))
     outcome = simulate(quiet(steps=12, interval=1.0, restarts=0, faults=faults))
     assert not outcome.faults
     assert any("what is left is the checkpoint" in what for _, _, what in outcome.trace)

@@ -39,7 +39,8 @@ class Witness:
         for state in states:
             for (rank, fragment), (_, sequence) in state["ledger"].items():
                 start, stop = state["cuts"][fragment]
-                if rank in faithful and stop > start:
+                # A shard that went back to a checkpoint is behind until the worker's next exchange.
+                if rank in faithful and stop > start and not state["epoch"]:
                     reached.setdefault((rank, fragment), set()).add(sequence)
         for (rank, fragment), sequences in reached.items():
             if len(sequences) > 1:
