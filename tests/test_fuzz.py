@@ -47,9 +47,9 @@ def test_packed_bytes_of_another_size_are_refused(codec, packed, n):
     if len(packed) == kind.bytes(n):
         assert kind.decode(data, n).numel() == n
         return
-    with pytest.raises(ValueError, match=f"are not {n} elements"):
+    with pytest.raises(ValueError, match=f"{n} elements"):
         kind.decode(data, n)
-    with pytest.raises(ValueError, match=f"are not {n} elements"):
+    with pytest.raises(ValueError, match=f"{n} elements"):
         kind.decode_add_(data, torch.zeros(n))
 
 

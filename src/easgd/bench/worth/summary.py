@@ -13,6 +13,12 @@ from easgd.bench.worth.runs import Setting
 Result = Mapping[str, Any]
 Trained = tuple[Setting, Result]
 ENDS = ("alone", "ddp")
+TITLE = """# The worth of a worker
+
+Made by `easgd bench worth` from the records beside it: 0 % is one process at its best learning rate, 100 %
+data-parallel training at its best. One seed.
+
+"""
 
 
 def shares(results: Sequence[Trained]) -> list[tuple[Setting, Result, float, float]]:
@@ -66,5 +72,5 @@ def write(folder: Path, results: Iterable[Trained]) -> Path:
         groups.setdefault((setting.job, setting.workers, setting.steps, setting.seed), []).append((setting, result))
     whole = [group for group in groups.values() if {s.method for s, _ in group} >= set(ENDS)]
     page = folder / "worth.md"
-    page.write_text("\n\n".join(map(table, whole)) + "\n")
+    page.write_text(TITLE + "\n\n".join(map(table, whole)) + "\n")
     return page

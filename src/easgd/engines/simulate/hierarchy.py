@@ -37,6 +37,13 @@ class Machines:
         latency: seconds that a worker's message is under way to its machine's center.
         bandwidth: bytes per second of that way, in each direction.
         service: seconds that a machine's center works on one exchange; its workers queue up for it.
+
+    Example:
+        >>> import torch, easgd
+        >>> run = easgd.simulate(lambda x, worker, step: x, torch.ones(1), easgd.EASGD(period=1), lr=0.5, workers=4,
+        ...                      steps=80, schedule="async", machines=easgd.Machines(count=2))
+        >>> bool(run.center[-1] < 0.1)
+        True
     """
 
     count: int
