@@ -18,6 +18,7 @@ import torch
 
 from easgd.bench import Row, memory_folder
 from easgd.bench.chaos.jobs import STOP, elastic
+from easgd.bench.nodes import below
 from easgd.engines.run import run
 from easgd.errors import refuse
 
@@ -55,8 +56,11 @@ def under_torchrun(folder: Path, workers: int) -> Iterator[None]:
             with suppress(subprocess.TimeoutExpired):  # what counts has been counted
                 process.wait(120)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # torchrun gives every rank a session of its own: its process group does not hold them.
+            for pid in below(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
 
 
 def reached_by_easgd(folder: Path, workers: int) -> int:
