@@ -90,7 +90,7 @@ def test_the_actor_writes_its_files_and_begins_a_new_one_when_it_is_restored(tmp
         worker.answer(torch.from_numpy(answer).view(torch.float32), 0)
 
     exchange(0)
-    saved = actor.take("center", None)
+    saved = actor.take("center", None, "")
     exchange(1)
     actor = ShardActor()
     actor.restore("center", ELASTIC, "float32", saved, 1, [0], {}, history=str(tmp_path))

@@ -86,7 +86,7 @@ def test_no_memory_is_taken_for_a_message_that_is_too_large(served, monkeypatch)
     monkeypatch.setattr(sockets.torch, "empty", lambda size, **more: taken.append(size) or empty(size, **more))
     link, into = SocketLink(address, b"s" * 32), torch.zeros(8, dtype=torch.uint8)
     name = b"center"
-    link.socket.sendall(REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0.0, len(name), 1 << 28) + name)
+    link.socket.sendall(REQUEST.pack(MAGIC, 0, 0, 0, 0, 0.5, 0, 0.0, 0, False, len(name), 1 << 28) + name)
     with pytest.raises(LinkError, match=r"closed|reset"):
         link.receive(60.0, into)
     link.close()

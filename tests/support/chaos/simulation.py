@@ -201,7 +201,9 @@ class Simulation:
 
         def main() -> None:
             if owner:
-                run = SimpleNamespace(id=RUN, out=self.out, description=SimpleNamespace(started=time.time()))
+                run = SimpleNamespace(
+                    id=RUN, out=self.out, description=SimpleNamespace(started=time.time(), history="")
+                )
                 nodes = SimpleNamespace(nodes=lambda: [{}], address="simulated")
                 backend: RayBackend = InspectedBackend(run, nodes, request, settings)  # type: ignore[arg-type]
                 backend.before_close = lambda: setattr(entry, "closing", True) or self.inspected.wait()

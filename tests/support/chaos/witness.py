@@ -54,7 +54,7 @@ class WitnessedShard(Shard):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.history: dict[Key, None] = {}
+        self.witnessed: dict[Key, None] = {}
         self.changes: dict[tuple[int, int], Tensor] = {}  # (rank, incarnation) -> Σd, where the method answers d
         self.start = self.center.x.clone()
 
@@ -66,10 +66,10 @@ class WitnessedShard(Shard):
         if self.serial < before:
             self.witness.wrong(f"announcement {serial} took the place of {before}")
 
-    def _apply(self, request: Request, entry: Any, message: Tensor | None) -> None:
+    def _apply(self, request: Request, entry: Any, message: Tensor | None, pipelined: Any) -> None:
         part = self.center.parts[request.fragment]
         before, version = part.x.clone(), part.version
-        super()._apply(request, entry, message)
+        super()._apply(request, entry, message, pipelined)
         if part.version > version:
             key = (request.rank, request.incarnation, request.fragment, request.sequence)
             self._remember(key, (part.x - before) if request.kind == Kind.EXCHANGE else None)
@@ -85,7 +85,7 @@ class WitnessedShard(Shard):
         arrived = dict(self._round)
         super()._end_round()
         if arrived and not self._round:
-            for rank, (fragment, sequence, d) in arrived.items():
+            for rank, (fragment, sequence, d, _) in arrived.items():
                 if d is not None:
                     self._remember((rank, self.ledger.incarnations[rank], fragment, sequence), None)
             self._sound()
@@ -93,9 +93,9 @@ class WitnessedShard(Shard):
     def _remember(self, key: Key, change: Tensor | None) -> None:
         self.witness.applied += 1
         self.witness.note(f"applies exchange {key[3]} of worker {key[0]}-{key[1]}, fragment {key[2]}")
-        if key in self.history:
+        if key in self.witnessed:
             self.witness.wrong(f"exchange {key} (rank, incarnation, fragment, sequence) was applied twice")
-        self.history[key] = None
+        self.witnessed[key] = None
         if change is not None:
             total = self.changes.setdefault(key[:2], torch.zeros(self.size, dtype=torch.float64))
             a, b = self.center.bounds[key[2]]
@@ -118,11 +118,11 @@ class WitnessedShard(Shard):
 
     def state(self) -> dict[str, Any]:
         with self._changed:
-            return {**super().state(), "history": list(self.history)}
+            return {**super().state(), "witnessed": list(self.witnessed)}
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
-        self.history = dict.fromkeys(map(tuple, state["history"]))
+        self.witnessed = dict.fromkeys(map(tuple, state["witnessed"]))
         self.witness.restored += 1
         self.witness.note(f"goes on from version {state['version']} as epoch {self.epoch}")
 
