@@ -34,6 +34,7 @@ class JoinRequest:
         process_group: of torch.distributed, where the center is replicated in one; None for all ranks.
         guard: how many times the usual distance from the center a message may have; 0 for any.
         history: the folder where the first worker has the run's exchanges written down; None for nowhere.
+        machine_period: T of a center in every machine's memory (`easgd.center.levels`); None where there is none.
     """
 
     method: Method
@@ -49,6 +50,7 @@ class JoinRequest:
     process_group: Any = None
     guard: float = 0.0
     history: Path | None = None
+    machine_period: int | None = None
 
 
 class CenterClient(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 from easgd.center.guard import check_factor
 from easgd.cli.parsing import Command
 from easgd.engines.run import engine_named
-from easgd.errors import SettingError
+from easgd.errors import SettingError, refuse
 from easgd.launch.backend import RunRequest
 from easgd.launch.checks import check_gpus
 from easgd.launch.event_log import loss_summary, network_summary, time_split
@@ -64,6 +64,10 @@ class LaunchOptions:
         "what crosses the network: bf16, int8, int4, int2 or topk (float32)", group=RAY, metavar="NAME"
     )
     shards: int | None = option("processes that share the center (one per machine, 8 at most)", group=RAY)
+    machine_period: Count | None = option(
+        "a center in every machine's memory, tied to the run's when each of its workers has exchanged T times: what "
+        "crosses the network does not grow with the workers of a machine", group=RAY, metavar="T",
+    )  # fmt: skip
     interval: float = option("between two checkpoints of the center", 30.0, group=RAY, metavar="SECONDS")
     script: tuple[str, ...] = option(
         "the script and its arguments", (), positional=True, nargs="...", metavar="script.py …"
@@ -105,6 +109,11 @@ def check(options: LaunchOptions) -> None:
         raise SettingError(f"script {name!r} does not exist; give the path of a Python file, or -m and a module")
     if options.join is not None and (options.schedule or options.out):
         raise SettingError("--join takes the schedule and the folder of the run it joins; leave out --schedule, --out")
+    if options.machine_period is not None and options.nproc != 1:
+        raise SettingError("--machine-period ties single processes; leave out --nproc-per-worker, or --machine-period")
+    if options.machine_period is not None and options.schedule in ("sync", "round-robin"):
+        why = "machines exchange as they come"
+        raise refuse("--machine-period with --schedule", options.schedule, why, "leave out one of them")
     if options.join is not None and options.nproc != 1:
         raise SettingError("--join starts workers like those of the run it joins; leave out --nproc-per-worker")
 
@@ -131,7 +140,7 @@ def print_time_split(out: Path) -> None:
 
 def engine_options(options: LaunchOptions) -> dict[str, Any]:
     """Return what was set of the engine's own options."""
-    names = ("compression", "shards", "interval", "gpus")
+    names = ("compression", "shards", "machine_period", "interval", "gpus")
     found = {name: getattr(options, name) for name in names if getattr(options, name) != getattr(LaunchOptions, name)}
     return found if options.ray is None else {**found, "address": options.ray}
 

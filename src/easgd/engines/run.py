@@ -85,7 +85,7 @@ def run(
         options: `gpus` (per worker; without it the machine's accelerators are divided); with engine="ray" also
             `address` ("host:port", "auto"; without one Ray is started on this machine alone),
             `compression` ("bf16", "int8", "int4", "int2", "topk"), `shards`, `interval` (seconds between checkpoints of
-            the center).
+            the center), `machine_period` (T of a center in every machine's memory, tied to the run's).
 
     Returns:
         A `Result`. A worker that fails shows in `exit_codes`; the others go on.

@@ -3,6 +3,7 @@
     /dev/shm/easgd-<uid>/<run id>/owner     locked by the launcher for as long as it lives; describes the run
                                   ranks     which rank is held by which launcher
                                   …         what the center keeps here
+    /dev/shm/easgd-<uid>/<run id>@<node>/   memory that the workers of one machine of a cluster share, and hold together
 
 A run is alive while its owner's lock is held. The kernel drops a record lock with its process, however that ends, so
 no process identifier is trusted and nothing needs a time limit. Folders are made, probed and removed under a lock on
@@ -22,12 +23,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import ClassVar
 
 from easgd.errors import SettingError, refuse
 from easgd.files import reason
 from easgd.launch.backend import RunRequest
 from easgd.locks import RecordLocks
 
+MACHINE = "@"
+"""Between a run's id and the node, in the name of a folder that a cluster's workers share on one machine."""
 # A process cannot ask whether it holds a record lock itself, and reading its own owner file would drop the lock.
 _OWNED: set[Path] = set()
 
@@ -122,7 +126,8 @@ def live_runs() -> dict[str, Description]:
     if not base().is_dir():
         return {}
     with _locked_base() as folder:
-        return {run.name: describe(run) for run in sorted(folder.iterdir()) if not _is_free(run) and run not in _OWNED}
+        runs = [run for run in sorted(folder.iterdir()) if MACHINE not in run.name]
+        return {run.name: describe(run) for run in runs if not _is_free(run) and run not in _OWNED}
 
 
 def stale_runs() -> list[Path]:
@@ -219,6 +224,38 @@ class JoinedRun:
 
     def close(self) -> None:
         """Leave the folder as it is."""
+
+
+class MachineDirectory:
+    """Memory of the workers that a cluster's run has on this machine: all of them hold it, the last one removes it.
+
+    What a former run, or former workers of this one that were all killed, have left is removed first.
+    """
+
+    _holders: ClassVar[dict[Path, int]] = {}  # in this process, whose record locks are one
+
+    def __init__(self, run: str, node: str) -> None:
+        self.path = base() / f"{run}{MACHINE}{node[:16]}"
+        with _locked_base() as folder:
+            for stale in _stale(folder):
+                shutil.rmtree(stale, ignore_errors=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self._owner = RecordLocks.of(self.path / "owner")
+            self._owner.take(0, shared=True)
+            self._holders[self.path] = self._holders.get(self.path, 0) + 1
+            _OWNED.add(self.path)
+
+    def close(self) -> None:
+        """Let go of it; if nobody else holds it, remove it."""
+        with _locked_base():
+            self._holders[self.path] -= 1
+            if self._holders[self.path]:
+                return
+            del self._holders[self.path]
+            _OWNED.discard(self.path)
+            self._owner.release(0)
+            if _is_free(self.path):
+                shutil.rmtree(self.path, ignore_errors=True)
 
 
 Run = OwnedRun | JoinedRun

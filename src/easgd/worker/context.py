@@ -45,6 +45,7 @@ class RunContext:
         nproc: ranks of this worker, which is a group if there are several.
         member: this process's rank in its group.
         history: the folder where exchanges are written down; None where nobody asked for it.
+        machine_period: T of a center in every machine's memory, on a cluster; None where there is none.
     """
 
     rank: int = 0
@@ -62,6 +63,7 @@ class RunContext:
     member: int = 0
     guard: float | None = None
     history: Path | None = None
+    machine_period: int | None = None
 
     @property
     def alone(self) -> bool:
@@ -107,4 +109,5 @@ class RunContext:
             member=member,
             guard=float(env["EASGD_GUARD"]) if env.get("EASGD_GUARD") else None,
             history=Path(env["EASGD_HISTORY"]) if env.get("EASGD_HISTORY") else None,
+            machine_period=int(env["EASGD_MACHINE_PERIOD"]) if env.get("EASGD_MACHINE_PERIOD") else None,
         )

@@ -117,6 +117,7 @@ class Worker:
         request = JoinRequest(
             self.method, self.replica.read(), layout, context.rank, context.incarnation, context.workers,
             context.center, context.compression, saved, deadline, process_group, guard, context.history,
+            context.machine_period,
         )  # fmt: skip
         if context.run is not None:
             ranks = None if self.group is None else self.group.group

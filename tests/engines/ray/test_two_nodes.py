@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from easgd.bench.nodes import TwoNodes
+from easgd.launch.run_directory import base
 from easgd.records import Event, Step, read_records
 from launching import alive, until
 
@@ -52,6 +55,35 @@ def test_a_wrong_token_is_refused(nodes, tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_machines_have_a_center_each_and_one_worker_carries_for_all(nodes, tmp_path):
+    """Four workers, two on each node. Only one of a node uses the network; when it is killed, the other one does."""
+    script, out = tmp_path / "train.py", tmp_path / "out"
+    script.write_text(SCRIPT.format(path=[p for p in sys.path if "tests" in p], folder=str(tmp_path)))
+    one = easgd(
+        nodes, tmp_path, "launch", "--ray", nodes.address, "-n", "4", "--machine-period", "2", "--interval", "1",
+        "--out", str(out), str(script),
+    )  # fmt: skip
+    until(lambda: all(at(tmp_path, rank) for rank in range(4)), "all train", 100)
+    node = until(lambda: joined(out) if len(joined(out)) == 4 else None, "all have joined")
+    assert sorted(node.values()) == ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]
+    assert {at(tmp_path, rank)[2] for rank in range(4)} == {2}  # α₁ follows the workers of the machine
+    until(lambda: len({node[r] for r in carriers(out)}) == 2, "both machines have exchanged with the run's center")
+    first = carriers(out)
+    assert len(first) == 2
+    killed = next(rank for rank in first if node[rank] == "127.0.0.3")
+    (left,) = (rank for rank in node if node[rank] == "127.0.0.3" and rank != killed)
+    os.kill(at(tmp_path, killed)[0], signal.SIGKILL)
+    until(lambda: left in carriers(out), "the other worker of the machine carries now")
+    until(lambda: at(tmp_path, left)[2] == 1, "the machine counts one worker")
+    (tmp_path / "go").touch()
+    _, err = one.communicate(timeout=60)
+    assert one.returncode == 1, err
+    assert "the center is saved" in err
+    assert {r.worker for r in read_records(out) if isinstance(r, Step) and r.bytes} == {*first, left}
+    assert not list(base().glob("*@*"))  # of a machine whose last worker has left, nothing stays in memory
+
+
+@pytest.mark.timeout(300)
 def test_training_over_two_nodes_survives_the_loss_of_one(nodes, tmp_path):
     """The records of the second node come through the coordinator, as from a machine with a disk of its own."""
     script, out = tmp_path / "train.py", tmp_path / "out"
@@ -82,6 +114,10 @@ def test_training_over_two_nodes_survives_the_loss_of_one(nodes, tmp_path):
 
 def events(out, kind):
     return [r for r in read_records(out) if isinstance(r, Event) and r.event == kind]
+
+
+def carriers(out):
+    return {r.worker for r in events(out, "machine")}
 
 
 def joined(out):

@@ -34,7 +34,7 @@ TABLES = 16  # of distances: fragments are judged by their own; where there are 
 BYTES = -(-8 * (DISTANCES + TABLES * TABLE) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 # bytes of the lock file
-CONTROL, TURNSTILE, GATE, STRIPES, LIVES = 0, 1, 2, 1 << 10, 1 << 20
+CONTROL, TURNSTILE, GATE, OPENING, UPLINK, STRIPES, LIVES = 0, 1, 2, 3, 4, 1 << 10, 1 << 20
 
 
 class Control:
@@ -95,6 +95,16 @@ class Control:
                 self.words[STATES + rank] = DEAD
                 self._forget_distances(rank)
                 self._count()
+
+    def mark_killed(self, own: int) -> None:
+        """Mark the workers whose life lock is open as dead; a process cannot ask for its own."""
+        for rank in self.joined():
+            # The incarnation is read before the lock is tried, and marked before it is let go: a new one that enters
+            # in between is not the one that is meant.
+            incarnation = self.words[INCARNATIONS + rank]
+            if rank != own and self.locks.try_take(LIVES + rank):
+                self.mark_dead(rank, incarnation)
+                self.locks.release(LIVES + rank)
 
     def same_gradient(self, rank: int, digest: int) -> list[int]:
         """Note the digest of a worker's first gradient; return the ranks that noted the same before."""

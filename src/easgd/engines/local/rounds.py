@@ -16,9 +16,7 @@ from easgd.engines.local.control import (
     AGREED,
     APPLIED,
     ARRIVED,
-    INCARNATIONS,
     JOINED,
-    LIVES,
     PACES,
     RING,
     ROUND,
@@ -177,13 +175,7 @@ class Rounds:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_SECONDS
-        for rank in self.control.joined():
-            # The incarnation is read before the lock is tried, and marked before it is let go: a new one that enters
-            # in between is not the one that is meant.
-            incarnation = self.words[INCARNATIONS + rank]
-            if rank != self.rank and self.locks.try_take(LIVES + rank):
-                self.control.mark_dead(rank, incarnation)
-                self.locks.release(LIVES + rank)
+        self.control.mark_killed(self.rank)
 
     def _too_late(self, why: str) -> NoReturn:
         raise TimeoutError(f"worker {self.rank}: {why}; give attach a longer deadline")

@@ -116,11 +116,15 @@ class RayCenterClient:
     def join(self, incarnation: int) -> Tensor:
         """Enter the run; return the center's value to start from."""
         x = self.snapshot()["x"]
+        self.enter()
+        return x
+
+    def enter(self) -> None:
+        """Enter the run, without its value: a worker that shares a machine's center starts from that one."""
         living: int = self.coordinator.join(self.center, self.rank, self.incarnation)
         if not living:
             raise CenterLostError(f"worker {self.rank}: a later incarnation has taken its place in the run")
         self.transport.living = living
-        return x
 
     def gather(self, seconds: float) -> int:
         """Wait until all launched workers have come; return how many have not."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ray import get_runtime_context as runtime_context
 from ray.exceptions import RayError
 from torch import Tensor
 
@@ -20,14 +21,17 @@ from easgd.center.layout import (
     refuse_misfit,
     saved_clocks,
 )
+from easgd.center.levels import check_levels
 from easgd.compress import Codec
 from easgd.engines.ray.actor_link import ActorLink, CoordinatorProxy, joint, numpy_of, snapshot
 from easgd.engines.ray.calls import ray
 from easgd.engines.ray.client import RayCenterClient
+from easgd.engines.ray.machine_client import MachineClient
 from easgd.engines.ray.messages import LinkError, ShardLink
 from easgd.engines.ray.sockets import SocketLink
 from easgd.engines.ray.transport import Transport
 from easgd.errors import UnreachableError
+from easgd.launch.run_directory import MachineDirectory
 from easgd.runtime import time
 
 POLL = 0.02
@@ -35,8 +39,20 @@ OPEN_SECONDS = 300.0  # the shards may still be starting, on a busy machine
 LINK_SECONDS = 10.0
 
 
-def connect(address: str, request: JoinRequest) -> RayCenterClient:
-    """Find the run `address`, open its center or check that this worker fits it; `RayCenterClient.join` enters."""
+def connect(address: str, request: JoinRequest) -> RayCenterClient | MachineClient:
+    """Find the run `address`, open its center or check that this worker fits it; the client's `join` enters.
+
+    Where every machine has a center of its own, the worker gets that one.
+    """
+    if request.machine_period is None:
+        return connect_to_center(address, request)
+    check_levels(request.method)
+    node = runtime_context().get_node_id()
+    return MachineClient(connect_to_center(address, request), request, MachineDirectory(address, node))
+
+
+def connect_to_center(address: str, request: JoinRequest) -> RayCenterClient:
+    """Find the run's own center, which is on the cluster's shards."""
     coordinator = CoordinatorProxy(address)
     opened = open_center(coordinator, request)
     events: list[tuple[str, str]] = []

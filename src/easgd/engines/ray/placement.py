@@ -36,6 +36,7 @@ def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
         "out": str(run.out),
         "schedule": about.schedule,
         "compression": settings.compression,
+        "machine_period": settings.machine_period,
         "history": about.history or None,
         "started": about.started,
         "elapsed": about.elapsed,

@@ -24,6 +24,7 @@ class Settings:
         gpus: accelerators that Ray reserves for each worker.
         center_restarts: how often Ray restarts a shard; −1 for always.
         sockets: whether messages go by sockets of their own where they can, not through Ray.
+        machine_period: T of a center in every machine's memory (`easgd.center.levels`); None for none.
     """
 
     address: str | None = None
@@ -33,10 +34,13 @@ class Settings:
     gpus: float = 0.0
     center_restarts: int = -1
     sockets: bool = True
+    machine_period: int | None = None
 
     def __post_init__(self) -> None:
         if self.shards is not None:
             check_count("shards", self.shards, 1, "shards=2")
+        if self.machine_period is not None:
+            check_count("machine_period", self.machine_period, 1, "machine_period=1")
         if not self.interval > 0:
             raise refuse("interval", self.interval, "it is a number of seconds > 0", "write interval=30")
         if self.compression is not None and self.compression not in NAMES:

@@ -142,7 +142,7 @@ class WorkerActor:
             "EASGD_ELAPSED": plan["elapsed"],
             "EASGD_NODE": f"{socket.gethostname()}/{ray.util.get_node_ip_address()}",
         }
-        for name in ("schedule", "compression", "history"):
+        for name in ("schedule", "compression", "history", "machine_period"):
             if plan[name] is not None:
                 own[f"EASGD_{name.upper()}"] = plan[name]
         return own
