@@ -43,6 +43,12 @@ def settings(job: str, workers: int, steps: int, seed: int) -> Iterator[Setting]
     for moments in others:
         for key, options in (methods[3], methods[7]):
             yield Setting(job, workers, key, options, 1.0, moments, steps, seed)
+    # A thirtieth of the bytes in other ways than a period of 30: shorter periods, fewer bits.
+    for period, compression in ((8, "int8"), (4, "int4"), (2, "int2")):
+        yield Setting(job, workers, "localsgd", {"period": period}, 1.0, "kept", steps, seed, compression)
+    for rate in (1.5, 2.0):
+        yield Setting(job, workers, "localsgd", {"period": 4}, rate, "kept", steps, seed, "int4")
+        yield Setting(job, workers, "localsgd", {"period": 1}, rate, "kept", steps, seed)
 
 
 def rows(job: str = "gpt", workers: int = 2, steps: int = 400, seed: int = 0, out: Path = FOLDER) -> list[Row]:

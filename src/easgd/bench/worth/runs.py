@@ -33,6 +33,7 @@ class Setting:
         moments: what becomes of the optimizer's moments at an exchange.
         steps: of each worker.
         seed: of model and data.
+        compression: of what is sent; None for float32.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Setting:
     moments: Moments = "kept"
     steps: int = 400
     seed: int = 0
+    compression: str | None = None
 
     @property
     def key(self) -> str:
@@ -57,6 +59,7 @@ class Setting:
         parts += [f"{name}={value}" for name, value in self.options.items()]
         parts += [f"η×{self.rate:g}"] if self.rate != 1 else []
         parts += [f"moments {self.moments}"] if self.moments != "kept" else []
+        parts += [self.compression] if self.compression is not None else []
         return " ".join(parts)
 
 
@@ -96,6 +99,7 @@ def _simulation(setting: Setting, job: Job, on_record: Any) -> Simulation:
         schedule="sync" if getattr(method, "sync", False) else "async", seed=setting.seed,
         optimizer=lambda params: job.optimizer(params, rate),
         scheduler=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor), on_record=on_record,
+        compression=setting.compression,
     )  # fmt: skip
 
 

@@ -39,11 +39,16 @@ class CompressedLink:
             if center.method.answers_with == "difference":
                 return self._elastic(center, message, scale)
             center.push(self.there(message), scale)
-        if self.following is None:  # the two ends have no common value yet: it goes over in full
-            self.following = DeltaCodec(self.codec, center.x)
-            self.sent_in_full += 1
+        return self.follow(center.x)
+
+    def follow(self, x: Tensor) -> Tensor:
+        """What arrives of an answer x̃: its change since the last one, the first in full."""
+        self.sent_in_full = 0
+        if self.following is None:  # the two ends have no common value yet
+            self.following = DeltaCodec(self.codec, x)
+            self.sent_in_full = 1
         else:
-            self.following.encode(center.x)
+            self.following.encode(x)
         return self.following.value.clone()
 
     def _elastic(self, center: CenterState, x: Tensor, scale: float) -> Tensor | None:

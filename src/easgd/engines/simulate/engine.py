@@ -82,7 +82,8 @@ class Simulation:
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
         method.check_schedule(schedule)
-        if compression is not None and (schedule == "sync" or method.name == "ADMM"):
+        in_full = method.name == "ADMM" or (schedule == "sync" and method.answers_with == "difference")
+        if compression is not None and in_full:
             raise refuse("compression", compression, f"{method.name}, {schedule}: sent in full", "leave it out")
         if nonfinite not in ("skip", "reset", "raise"):
             raise unknown("policy nonfinite", nonfinite, ("skip", "reset", "raise"))
@@ -220,8 +221,7 @@ class Simulation:
         else:
             link, cost = worker.links[flight.fragment], self.exchange_cost
             answer = link.exchange(center, flight.message, scale, rank)
-            more = cost.bytes_in_full[flight.fragment] - cost.message_bytes[flight.fragment]
-            flight.bytes += link.sent_in_full * more
+            flight.bytes += link.sent_in_full * cost.more_in_full(flight.fragment)
         self.answered(worker, flight, answer)
 
     def observe(self, worker: SimWorker, flight: ExchangeInFlight) -> None:

@@ -35,6 +35,10 @@ class ExchangeCost:
         full = self.cost.transfer_seconds(self.message_bytes[fragment], participants)
         return (self.cost.latency if self._pulls else full), full
 
+    def more_in_full(self, fragment: int) -> int:
+        """Bytes that a fragment's message takes more when it goes over in float32."""
+        return self.bytes_in_full[fragment] - self.message_bytes[fragment]
+
     def push_seconds(self, participants: int, fragment: int) -> float:
         """Time up to the center of what wants no answer."""
         return self.cost.transfer_seconds(self.message_bytes[fragment], participants)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from easgd.center.state import finite
 from easgd.engines.simulate.periods import set_periods
 from easgd.engines.simulate.schedules.base import settle_faults
 
@@ -57,7 +58,7 @@ class Synchronous:
         sim = self.sim
         for worker, flight in asking:
             sim.observe(worker, flight)
-        messages = [flight.message for _, flight in asking]
+        messages = [self._arrives(worker, flight) for worker, flight in asking]
         scales, ranks = [sim.scale(w, fragment) for w, _ in asking], [w.state.rank for w, _ in asking]
         senders = [sim.sender(worker) for worker, _ in asking]
         answers = sim.center.parts[fragment].exchange_all(messages, scales, ranks, senders)
@@ -65,10 +66,21 @@ class Synchronous:
         for (worker, flight), answer, sender in zip(asking, answers, senders, strict=True):
             if sim.history is not None:
                 sim.history.sender = sender
+            if worker.links is not None and answer is not None:
+                link = worker.links[fragment]
+                answer = link.follow(answer)
+                flight.bytes += link.sent_in_full * sim.exchange_cost.more_in_full(fragment)
             flight.seconds = up + len(asking) * sim.exchange_cost.service(fragment) + down
             sim.answered(worker, flight, answer)
             if flight.answer is not None:
                 worker.state.receive(flight.answer, fragment)
+
+    def _arrives(self, worker: SimWorker, flight: ExchangeInFlight) -> Tensor | None:
+        """What the center sees of a message, rounded where it is compressed; what is not finite leaves no trace."""
+        message = flight.message
+        if worker.links is None or message is None or not finite(message):
+            return message
+        return worker.links[flight.fragment].there(message)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: a round leaves nothing under way."""
