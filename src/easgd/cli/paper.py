@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
+from easgd.experiments.paper.numbers import PAGE, numbers, rewritten
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.extras import require_report
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 class PaperOptions:
     """The options of `easgd paper`."""
 
-    recipes: tuple[str, ...] = option("list, all, or some of the recipes below", (), positional=True, metavar="RECIPE")
+    recipes: tuple[str, ...] = option(
+        "list, check, all, or some of the recipes below", (), positional=True, metavar="RECIPE"
+    )
     scale: str = option("the size of the experiments", "smoke", choices=lambda: SCALES)
     out: Path | None = option(
         "folder of figures and runs (runs/paper/SCALE); finished runs in it are not repeated", metavar="DIR"
     )
     jobs: Count | None = option("runs at once (the machine's cores)")
     plain: bool = option("plain lines even in a terminal", False)
+    page: Path = option("of `check`: the page whose numbers are computed from the measurements beside it", PAGE)
+    write: bool = option("of `check`: put the right numbers into the page", False)
 
 
 def notes() -> str:
@@ -50,7 +55,7 @@ every recipe takes on this machine."""
 COMMAND = Command(
     "paper", PaperOptions,
     "Reproduce the paper's figures and tables: real gradients, time on the virtual clock of the paper's cluster.",
-    ["paper fig2 --scale smoke", "paper headline --scale laptop --out runs/headline"], notes(),
+    ["paper fig2 --scale smoke", "paper headline --scale laptop --out runs/headline", "paper check"], notes(),
 )  # fmt: skip
 
 
@@ -58,18 +63,34 @@ def main(argv: list[str]) -> int:
     options = COMMAND.parse(argv)
     names = list(options.recipes)
     for name in names:
-        if name not in RECIPES and name not in ("list", "all"):
-            raise unknown("recipe", name, (*RECIPES, "all", "list"))
+        if name not in RECIPES and name not in ("list", "all", "check"):
+            raise unknown("recipe", name, (*RECIPES, "all", "list", "check"))
     if names == ["list"]:
         return show_list()
-    if "list" in names:
-        raise SettingError("list stands alone: `easgd paper list`")
+    if names == ["check"]:
+        return check(options.page, options.write)
+    for alone in {"list", "check"} & set(names):
+        raise SettingError(f"{alone} stands alone: `easgd paper {alone}`")
     if not names:
         raise SettingError("no recipe given: `easgd paper fig2`; `easgd paper list` shows them all")
     chosen = list(RECIPES) if "all" in names else list(dict.fromkeys(names))
     require_report("a figure of the paper")
     out = options.out or Path("runs", "paper", options.scale)
     return carry_out(chosen, options.scale, out, options.jobs, options.plain)
+
+
+def check(page: Path, write: bool) -> int:
+    """Compare a page's numbers with what its runs have measured; return 1 if one differs."""
+    if not page.exists():
+        raise SettingError(f"page {str(page)!r} does not exist; give the one of a source tree with --page")
+    found = numbers(page)
+    wrong = [number for number in found if number.text != number.right]
+    for number in wrong:
+        print(f"{page}:{number.line}: {number.text} should be {number.right}: {number.formula}")
+    print(f"{len(found)} numbers of {page} follow from the measurements beside it, {len(wrong)} do not")
+    if write:
+        page.write_text(rewritten(page), encoding="utf-8")
+    return int(bool(wrong) and not write)
 
 
 def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: bool) -> int:

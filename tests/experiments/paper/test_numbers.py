@@ -1,0 +1,78 @@
+"""Numbers on a page follow from the measurements beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import easgd
+from easgd.cli import main
+from easgd.experiments.paper.numbers import PAGE, Formulas, numbers
+
+ROOT = Path(__file__).parents[3]
+ROWS = [
+    {"time": 0.0, "steps": 0, "bytes": 0, "train_loss": 2.0, "test_error": 0.9},
+    {"time": 10.1, "steps": 12_345, "bytes": 1_000_000, "train_loss": 1.5, "test_error": 0.42},
+    {"time": 20.2, "steps": 24_690, "bytes": 2_000_000, "train_loss": 1.0, "test_error": 0.25},
+]
+
+
+@pytest.fixture
+def page(tmp_path):
+    for name, rows in (("slow", ROWS), ("fast", [{**row, "time": row["time"] / 4} for row in ROWS])):
+        folder = tmp_path / "laptop/recipe/runs" / name
+        folder.mkdir(parents=True)
+        (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "workers.csv").write_text("time,loss,distance,staleness\n2.525,1.75,0.5,3\n")
+    return tmp_path / "README.md"
+
+
+def test_every_number_of_the_page_on_the_paper():
+    found = numbers(ROOT / PAGE)
+    assert len(found) > 100
+    assert [number for number in found if number.text != number.right] == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "value"),
+    [
+        ('time_to("recipe/slow", 42)', 10.1),
+        ('sooner("recipe/fast", "recipe/slow", 25)', 4.0),
+        ('error("recipe/slow", 10)', 42.0),
+        ('loss("recipe/slow", 20)', 1.0),
+        ('best("recipe/slow") - last("recipe/slow")', 0.0),
+        ('gradients("recipe/slow") / megabytes("recipe/slow")', 12_345.0),
+        ('worker_loss("recipe/fast", 2.5) + distance("recipe/fast", 2.5)', 2.25),
+    ],
+)
+def test_formulas_by_hand(page, formula, value):
+    assert Formulas(page.parent).value(formula) == pytest.approx(value)
+
+
+def test_a_wrong_number_is_named_and_mended(page, capsys):
+    page.write_text('At 43.0<!--= error("recipe/slow", 10) --> % after 24 690<!--= gradients("recipe/slow") -->.\n')
+    assert main(["paper", "check", "--page", str(page)]) == 1
+    assert f"{page}:1: 43.0 should be 42.0" in capsys.readouterr().out
+    assert main(["paper", "check", "--page", str(page), "--write"]) == 0
+    assert page.read_text().startswith("At 42.0<!--= ")
+    assert main(["paper", "check", "--page", str(page)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("formula", "why"),
+    [
+        ("last('recipe/none')", "there are no measurements"),
+        ("time_to('recipe/slow', 3)", "was never at 3 %"),
+        ("error('recipe/slow', 15)", "nothing was measured at 15 s"),
+        ("eror('recipe/slow', 10)", "did you mean 'error'"),
+        ("__import__('os').getpid()", "only calls, numbers, texts"),
+        ("last(", "formula 'last\\('"),
+    ],
+)
+def test_a_formula_that_cannot_be_is_one_line(page, formula, why):
+    page.write_text(f"\n1<!--= {formula} -->\n")
+    with pytest.raises(easgd.SettingError, match=why) as error:
+        numbers(page)
+    assert "line 2" in str(error.value)
