@@ -37,7 +37,7 @@ class OutputSender:
 
     def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None, label: str) -> None:
         self.coordinator, self.rank, self.incarnation, self.records = coordinator, rank, incarnation, records
-        self.label = label
+        self.label, self.process = label, f"{os.getpid()} on {socket.gethostname()}"
         self._output: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._read: dict[Path, int] = {}
         self._ended = threading.Event()
@@ -64,14 +64,15 @@ class OutputSender:
         while not self._ended.wait(HEARTBEAT_SECONDS):
             self._heartbeat()
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, last: bool = False) -> None:
         chunks: Chunks = []
         with contextlib.suppress(queue.Empty):
             while len(chunks) < 64:
                 chunks.append(self._output.get_nowait())
         chunks += self._new_records()
         try:
-            stop = ray.get(self.coordinator.heartbeat.remote(self.rank, self.incarnation, chunks), timeout=30.0)
+            me = (self.rank, self.incarnation, chunks, self.process, last)
+            stop = ray.get(self.coordinator.heartbeat.remote(*me), timeout=30.0)
         except RayError:
             for chunk in chunks:  # the coordinator is being restarted: send it again the next time
                 self._output.put(chunk)
@@ -104,7 +105,7 @@ class OutputSender:
         self._ended.set()
         self._thread.join(60.0)
         while True:
-            self._heartbeat()
+            self._heartbeat(last=True)
             if self._output.empty():
                 return
 
@@ -177,6 +178,8 @@ class WorkerActor:
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
         obey_signals()
+        # Ray starts its processes with SIGINT blocked: without this a request to stop is never heard.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             if kind == "script":
                 path, source, *args = target
