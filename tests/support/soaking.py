@@ -1,4 +1,4 @@
-"""A soak: a run of `easgd launch` whose processes are killed, stopped and joined at seeded moments, and what is counted.
+"""A soak: a run of `easgd launch` whose processes are killed, stopped and joined at seeded moments; what is counted.
 
 The run's folder is a small disk of its own where this machine lets us mount one: it fills up and empties again. The
 history of the center is on another disk, so that every exchange of the whole time can be replayed.

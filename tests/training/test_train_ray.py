@@ -15,7 +15,9 @@ pytest.importorskip("ray")
 @pytest.mark.timeout(600)
 def test_resume_has_the_same_center_clocks_cursors_and_optimizer_states(cluster, shared, tmp_path):
     """Case 26: a resumed run that may not take a step saves again what it was given; then it takes some more."""
-    run = library.train({**SMALL, "engine": "ray", "steps": 30, "evaluate": "after"}, tmp_path / "run")
+    run = library.train(
+        {**SMALL, "engine": "ray", "steps": 30, "evaluate": "after", "checkpoint_every": 1e6}, tmp_path / "run"
+    )
     checkpoints = Checkpoints(run.path / "checkpoints")
     first = checkpoints.load()
     assert first["center"]["version"] > 0

@@ -1,4 +1,4 @@
-"""Case 28 on a cluster: kills of workers, shards and the coordinator, stops, joiners, full disks; seeded, all counted."""
+"""Case 28 on a cluster: kills of workers, shards and the coordinator, stops, joiners, full disks; seeded, counted."""
 
 from __future__ import annotations
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from functools import partial
@@ -25,6 +23,7 @@ from ray.exceptions import RayError
 
 from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
+from easgd.launch.scratch import make_scratch, remove_scratch
 from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
 from easgd.worker.context import TORCHRUN
 
@@ -123,7 +122,7 @@ class WorkerActor:
         self.scratch: Path | None = None
         # The launcher's own folder, if it is on this machine: a mark in it tells it from another of the same name.
         if os.environ.get("EASGD_RAY_SCRATCH") or not (out / f".{plan['run']}").exists():
-            self.scratch = out = Path(tempfile.mkdtemp(prefix=f"easgd-{plan['run']}-{rank}-"))
+            self.scratch = out = make_scratch(f"easgd-{plan['run']}-{rank}-")
         self.out = out
         os.environ.update({name: str(value) for name, value in self._environment().items()})
         for name in (*TORCHRUN, *(("EASGD_SCHEDULE",) if plan["schedule"] is None else ())):
@@ -174,7 +173,7 @@ class WorkerActor:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             relay.close()
             if self.scratch is not None and not list(self.scratch.glob("weights-*")):
-                shutil.rmtree(self.scratch, ignore_errors=True)
+                remove_scratch(self.scratch)
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
         obey_signals()
@@ -199,7 +198,7 @@ class WorkerActor:
         with contextlib.suppress(OSError):
             if path.read_bytes() == source:
                 return path
-        folder = self.scratch or Path(tempfile.mkdtemp(prefix="easgd-script-"))
+        folder = self.scratch or make_scratch("easgd-script-")
         copy = folder / path.name
         copy.write_bytes(source)
         return copy
