@@ -6,6 +6,7 @@ history of the center is on another disk, so that every exchange of the whole ti
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -239,31 +240,31 @@ class Soak:
     def finish(self) -> dict[str, torch.Tensor]:
         """Let the workers end; return the center."""
         (self.told / "go").touch()
-        assert self.process.wait(120) == 0, (self.folder / "launcher.log").read_text()[-4000:]
+        assert self.process.wait(4 * START) == 0, (self.folder / "launcher.log").read_text()[-4000:]
         return load_file(self.out / "center.safetensors")
 
     def rows(self, engine: str, seconds: float, error: float, undisturbed: float) -> list[Row]:
         """What was counted: deaths against kills, exchanges that the replay explains, growth, and the error."""
         deaths = len(self.said(r"worker \d+ died \("))
         exchanges = sum(report.exchanges for report in follows(self.out))
-        what = f"28 {engine}: {seconds / 60:.0f} min"
+        what, more = f"28 {engine}: {seconds / 60:.0f} min", f"soak, {engine}"
         found = [
             Row(f"{what}, deaths of workers, beside kills", deaths, "deaths", self.kills, deaths / max(1, self.kills)),
             Row(f"{what}, exchanges that the replay explains", exchanges, "exchanges", exchanges, 1.0),
             Row(f"{what}, test error, beside the undisturbed run", error, "", undisturbed, error / undisturbed),
-            Row(f"{what}, kill to noticed, median", statistics.median(self.notice), "s", 1.0,
+            Row(f"{more}, kill to noticed, median", statistics.median(self.notice), "s", 1.0,
                 statistics.median(self.notice)),
-            Row(f"{what}, kill to training again, median", statistics.median(self.restart), "s",
+            Row(f"{more}, kill to training again, median", statistics.median(self.restart), "s",
                 max(self.restart), statistics.median(self.restart) / max(self.restart)),
         ]  # fmt: skip
         for name, count in sorted(self.done.items()):
-            found.append(Row(f"{what}, {name}", count, "times", count, 1.0))
+            found.append(Row(f"{more}, {name}", count, "times", count, 1.0))
         for label, used in self.usage.items():
-            for k, unit in enumerate(("MB", "descriptors")):
-                early, late = growth([use[k] for use in used])
-                scale = 1e6 if unit == "MB" else 1.0
-                found.append(Row(f"{what}, {unit} of the {label} at the end, beside the beginning",
-                                 late / scale, unit, early / scale, late / max(1, early)))  # fmt: skip
+            for k, (unit, scale) in enumerate((("MB", 1e6), ("descriptors", 1))):
+                early, late = (count / scale for count in growth([use[k] for use in used]))
+                whose = what if (label, unit) == ("launcher", "MB") else more
+                case = f"{whose}, {unit} of the {label} at the end, beside the beginning"
+                found.append(Row(case, late, unit, early, late / early))
         return found
 
     def close(self) -> None:
@@ -297,9 +298,10 @@ def undisturbed(folder: Path, seconds: float, *options: str) -> float:
 
 def judge(rows: list[Row]) -> None:
     """Print the rows, and refuse what must not be."""
-    import json
-
-    print(json.dumps([row.as_dict() for row in rows], indent=1))
+    text = json.dumps([row.as_dict() for row in rows], indent=1)
+    print(text)
+    if folder := os.environ.get("EASGD_SOAK_OUT"):
+        Path(folder, f"soak-{rows[0].case.split()[1].rstrip(':')}.json").write_text(text)
     for row in rows:
         if "deaths of workers" in row.case:
             assert row.ratio == 1.0, row
