@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo demo-figures test test-slow test-integrations chaos mutants paper paper-smoke docs release-check lint types \
+.PHONY: setup demo demo-figures test test-slow test-integrations soak chaos mutants paper paper-smoke docs release-check lint types \
   clean
 
 setup: .venv/.ready
@@ -36,6 +36,13 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Kills, stops, joiners and full disks for so long, on each engine; the figures are in build/soak-*.json.
+MINUTES ?= 30
+soak: setup
+	@mkdir -p build
+	EASGD_SOAK_SECONDS=$$((60 * $(MINUTES))) EASGD_SOAK_OUT=$(CURDIR)/build OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s \
+	  tests/engines/local/test_soak_local.py tests/engines/ray/test_soak_ray.py
 
 # Break the code on purpose, a line at a time, and see whether the nearest tests notice (half an hour).
 mutants: setup

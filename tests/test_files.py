@@ -34,6 +34,12 @@ def test_json_that_is_missing_or_broken_is_none(tmp_path):
     assert read_json(tmp_path / "whole") == {"a": 1}
 
 
+def test_json_that_is_nested_too_deeply_is_as_good_as_broken(tmp_path):
+    (tmp_path / "deep").write_text("[" * 100_000 + "]" * 100_000)
+    assert read_json(tmp_path / "deep") is None
+    assert list(read_json_lines(tmp_path / "deep")) == []
+
+
 def test_torn_lines_are_left_out(tmp_path):
     (tmp_path / "lines").write_text('{"a": 1}\n{"a"\n[2]\n{"a": 3}\n{"a": ')
     assert list(read_json_lines(tmp_path / "lines")) == [{"a": 1}, {"a": 3}]

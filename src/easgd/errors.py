@@ -63,7 +63,7 @@ def refuse(what: str, value: object, bound: str, remedy: str) -> SettingError:
 
 def unknown(what: str, value: str, known: Iterable[str]) -> SettingError:
     """Build the error for a name that is not in a list, with the nearest name that is."""
-    names = sorted(known)
-    near = difflib.get_close_matches(value, names, n=1)
+    names, shown = sorted(known), repr(value) if len(value) < 60 else f"{value[:57]!r}…"
+    near = difflib.get_close_matches(value[:100], names, n=1)  # of a text without end it would look for ever
     hint = f"did you mean {near[0]!r}?" if near else "choose one of these"
-    return SettingError(f"unknown {what} {value!r}: known are {', '.join(names)}; {hint}")
+    return SettingError(f"unknown {what} {shown}: known are {', '.join(names)}; {hint}")

@@ -38,7 +38,7 @@ def write_json(path: Path, data: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a small file of JSON; None if it is missing or broken."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         data = json.loads(path.read_text())
         return data if isinstance(data, dict) else None
     return None
@@ -46,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def parse_json_line(line: bytes | str) -> dict[str, Any] | None:
     """Return the object of one line; None if the line is torn, as a killed writer leaves it."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         data = json.loads(line)
         return data if isinstance(data, dict) else None
     return None

@@ -117,6 +117,30 @@ def until_told(
         time.sleep(pause)
 
 
+def ten_times_slower(folder: str, steps: int = 200) -> None:
+    """The last worker takes a step whenever all others have taken ten more: who waits for it waits for ever."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    worker = easgd.attach(model, optimizer, easgd.EASGD(period=1, beta=0.9), deadline=20)
+    slow = worker.rank == worker.workers - 1
+
+    def clock(rank: int) -> int:
+        path = Path(folder, f"clock-{rank}")
+        return int(path.read_text()) if path.exists() else 0
+
+    while worker.clock < (steps // 10 if slow else steps):
+        while slow and min(map(clock, range(worker.rank))) < 10 * (worker.clock + 1):
+            time.sleep(0.001)
+        optimizer.zero_grad()
+        (model(torch.randn(4, 64)) - 1).square().mean().backward()
+        optimizer.step()
+        scratch = Path(folder, f".clock-{worker.rank}")
+        scratch.write_text(str(worker.clock))
+        scratch.rename(Path(folder, f"clock-{worker.rank}"))
+
+
 def resumed(folder: str, earlier: str) -> None:
     """Go on from the center that an earlier run has saved."""
     from easgd.engines.ray.supervisor import saved_center

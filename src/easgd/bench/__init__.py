@@ -30,6 +30,7 @@ BENCHES = {
     "train": "easgd.bench.train",
     "worth": "easgd.bench.worth",
     "chaos": "easgd.bench.chaos",
+    "faults": "easgd.bench.faults",
     "link": "easgd.bench.link.speeds",
 }
 

@@ -21,7 +21,7 @@ class BenchOptions:
 
     names: tuple[str, ...] = option("the benchmark", (), positional=True, metavar="NAME")
     json: bool = option('print a list of {"case", "value", "unit", "reference", "ratio"} for programs', False)
-    engine: Literal["local", "ray"] | None = option("of the benchmark `overhead` (local)")
+    engine: Literal["local", "ray"] | None = option("of the benchmarks `overhead` (local) and `faults` (both)")
     fragments: Count | None = option("of the benchmark `wire`: parts of the vector that are exchanged in turn (8)")
     parameters: tuple[Count, ...] | None = option(
         "of the benchmark `scale`: sizes of the center (10000 1000000 25000000)", nargs="+", metavar="N"
@@ -48,7 +48,7 @@ COMMAND = Command(
 
 
 OWNERS = {
-    "engine": ("overhead",), "fragments": ("wire",), "job": ("worth",), "steps": ("worth",), "out": ("worth",),
+    "engine": ("overhead", "faults"), "fragments": ("wire",), "job": ("worth",), "steps": ("worth",), "out": ("worth",),
     "workers": ("worth", "chaos"), "seconds": ("chaos",), "rate": ("chaos",), "seed": ("chaos",),
     "parameters": ("scale",), "clients": ("scale",),
 }  # fmt: skip

@@ -126,7 +126,7 @@ def live_runs() -> dict[str, Description]:
     if not base().is_dir():
         return {}
     with _locked_base() as folder:
-        runs = [run for run in sorted(folder.iterdir()) if MACHINE not in run.name]
+        runs = [run for run in _runs(folder) if MACHINE not in run.name]
         return {run.name: describe(run) for run in runs if not _is_free(run) and run not in _OWNED}
 
 
@@ -149,8 +149,13 @@ def clean_stale() -> list[str]:
     return [run.name for run in stale]
 
 
+def _runs(folder: Path) -> list[Path]:
+    """Return the run directories. What is no folder is nobody's run: it stays, and disturbs nobody."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+
+
 def _stale(folder: Path) -> list[Path]:
-    return sorted(run for run in folder.iterdir() if _is_free(run))
+    return [run for run in _runs(folder) if _is_free(run)]
 
 
 def new_id(name: str) -> str:

@@ -58,7 +58,8 @@ class TrainingWorker:
         self.loader: Loader = self.task.loader(context.rank, cursors=shared)
         own = None if saved is None or context.incarnation else saved.get(f"worker-{context.rank}")
         if saved is not None and own is not None:
-            own["loader"]["cursors"] = furthest(saved)
+            if shared is not None:  # on a cluster, each worker has its own
+                own["loader"]["cursors"] = furthest(saved)
             self._load(own)
         self.most = max(1, round(self.task.most_steps / context.workers)) if self.task.most_steps < 1e18 else None
         self._next_look = 0.0

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import easgd
+import tasks
 from easgd.records import Event, Step, parse, read_records
 from histories import follows
 from launching import until
@@ -78,6 +79,14 @@ def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
     one.touch("go")
     assert one.wait()[0] == 0
     follows(one.out)
+
+
+def test_one_ten_times_slower_holds_up_nobody(tmp_path):
+    """Case 12: the slow one waits for ten steps of all others before each of its own."""
+    result = easgd.run(tasks.ten_times_slower, 3, "local", (str(tmp_path),))
+    assert result.exit_codes == [0, 0, 0]
+    steps = [sum(isinstance(r, Step) and r.worker == rank for r in result.records) for rank in range(3)]
+    assert steps == [200, 200, 20]
 
 
 def test_the_ring_takes_a_late_joiner_in_and_lets_it_go(launch):

@@ -1,62 +1,50 @@
-"""Case 28 on one machine: random kills, stops and joiners, seeded; the center stays finite, the accounting adds up."""
+"""Case 28 on one machine: random kills, stops, joiners and full disks, seeded; every exchange is accounted for."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
-from test_launch_training import TRAINING
 
-from histories import follows
-from launching import until
+from soaking import Soak, error_of, judge, undisturbed
 
 SECONDS = float(os.environ.get("EASGD_SOAK_SECONDS", "60"))
 
 
-def newest(one, rank: int) -> int:
-    return max(int(path.name.rpartition("-")[2]) for path in one.out.glob(f"up-{rank}-*"))
+def template_of(launcher: int) -> int:
+    """The process that a launcher's workers are forked from."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"easgd.engines.local.template" in words and str(launcher).encode() in words:
+                return int(path.parent.name)
+    raise AssertionError("the launcher has no template")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_random_faults(launch, shared):
-    dice = random.Random(0)
-    one = launch(TRAINING, "--restarts", "100000", "--history", workers=3)
-    one.pids(3)
-    run, memory, joiners, kills = Path(one.run), [], 0, 0
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        rank, what = dice.randrange(3), dice.choice(["kill", "kill", "stop", "join"])
-        incarnation = newest(one, rank)
-        if what == "join":  # a worker of a second launcher, which is killed with it
-            joined = launch(TRAINING, "--join", run.name, where=f"join-{joiners}", workers=1)
-            until(lambda known=joiners: len(one.events("join")) > known, "it has joined", 60)
-            joiners += 1
-            joined.process.send_signal(signal.SIGKILL)
-        elif what == "stop":
-            os.kill(one.pid(rank, incarnation), signal.SIGSTOP)
-            time.sleep(dice.uniform(0.1, 2.0))
-            os.kill(one.pid(rank, incarnation), signal.SIGCONT)
-        else:
-            os.kill(one.pid(rank, incarnation), signal.SIGKILL)
-            one.pid(rank, incarnation + 1)
-            kills += 1
-        statm = Path(f"/proc/{one.process.pid}/statm").read_text().split()
-        memory.append(int(statm[1]) * os.sysconf("SC_PAGE_SIZE"))
-    one.touch("go")
-    code, _, err = one.wait()
-    assert code == 0, err
-    center = load_file(one.out / "center.safetensors")
-    assert all(torch.isfinite(value).all() for value in center.values())
-    own = [event for event in one.events("death") if event["worker"] < 3]
-    assert len(own) == len(one.events("restart")) == kills
-    assert max(memory) < 1.2 * min(memory) + 20e6
-    follows(one.out)
-    assert not run.exists()
+def test_random_faults(tmp_path, shared, monkeypatch):
+    monkeypatch.setenv("EASGD_FORK", "1")
+    calm = undisturbed(tmp_path / "calm", 40)
+    soak = Soak(tmp_path / "soak")
+    faults = {
+        "killed workers": (30, soak.kill),
+        "terminated workers": (4, soak.terminate),
+        "two killed at once": (4, soak.kill_two),
+        "stops": (3, soak.stop),
+        "launchers that joined": (1, soak.join),
+        "full disks": (1, soak.full_disk),
+    }
+    try:
+        soak.work(0.9 * SECONDS, faults, lambda: {"launcher": soak.process.pid})
+        # Without the process that workers are forked from, each is an interpreter of its own: slower, no more.
+        os.kill(template_of(soak.process.pid), signal.SIGKILL)
+        soak.work(0.1 * SECONDS, faults, dict)
+        center = soak.finish()
+        judge(soak.rows("local", SECONDS, error_of(center), calm))
+    finally:
+        soak.close()
     assert list(shared.iterdir()) == []

@@ -212,3 +212,40 @@ def test_an_earlier_incarnation_is_told_to_stop():
         assert not await coordinator.heartbeat(0, 1, [])
 
     asyncio.run(main())
+
+
+def test_a_launcher_that_ends_stops_its_own_workers_alone():
+    """Case 32: a launcher that has joined asks for its workers; also a coordinator that was restarted remembers."""
+
+    async def main():
+        store = Store()
+        first = await opened([Shard()], store)
+        await first.stop([(1, 0)])
+        for coordinator in (first, Coordinator(store, lambda k: Shard())):
+            assert await coordinator.heartbeat(1, 0, [])
+            assert not await coordinator.heartbeat(0, 0, [])
+
+    asyncio.run(main())
+
+
+def test_a_worker_without_a_heartbeat_is_silent_until_it_ends(monkeypatch):
+    """Case 33."""
+
+    async def main():
+        now = [100.0]
+        coordinator = await opened([Shard()])
+        monkeypatch.setattr("easgd.engines.ray.coordinator.time.monotonic", lambda: now[0])
+        assert coordinator.held == {0: 0, 1: 0, 2: 0}
+        for rank in range(3):
+            await coordinator.heartbeat(rank, 0, [], f"{rank} on here")
+        now[0] += 3.1
+        await coordinator.heartbeat(0, 0, [], "0 on here")
+        assert coordinator._silent() == [(1, 0, "1 on here"), (2, 0, "2 on here")]
+        await coordinator.mark_dead(1, 0)
+        await coordinator.heartbeat(2, 0, [], "2 on here", last=True)
+        assert coordinator._silent() == []
+        await coordinator.heartbeat(1, 0, [], "1 on here")  # comes late: it has been declared dead
+        now[0] += 3.1
+        assert [who[0] for who in coordinator._silent()] == [0]
+
+    asyncio.run(main())

@@ -18,7 +18,7 @@ import easgd
 import tasks
 from easgd import checkpoint
 from easgd.launch.run_directory import live_runs
-from easgd.records import Event, Step
+from easgd.records import Event, Step, parse, read_records
 from histories import follows
 from launching import alive, until
 
@@ -54,8 +54,6 @@ class Run:
         until(lambda: self.at(rank, incarnation)[1] >= before + steps, f"worker {rank} goes on")
 
     def events(self, *kinds: str) -> list[dict]:
-        from easgd.records import read_records
-
         found = [r for r in read_records(self.folder / "out") if isinstance(r, Event)]
         return [r for r in found if not kinds or r.event in kinds]
 
@@ -165,10 +163,37 @@ def test_a_center_that_never_returns_is_a_named_error(started, capfd):
     assert [r.event for r in run.events("unreachable")] == ["unreachable"]
 
 
+def test_one_ten_times_slower_holds_up_nobody(cluster, tmp_path):
+    """Case 12: the slow one waits for ten steps of all others before each of its own."""
+    result = easgd.run(tasks.ten_times_slower, 3, "ray", (str(tmp_path),))
+    assert result.exit_codes == [0, 0, 0]
+    steps = [sum(isinstance(r, Step) and r.worker == rank for r in result.records) for rank in range(3)]
+    assert steps == [200, 200, 20]
+
+
+def test_a_worker_is_stopped_in_a_round(started):
+    """Case 33: others wait in a round, which is recorded with the way on; both ways on are taken."""
+    run = started(2, schedule="sync", history=True)
+    pid = run.up((0, 0), (1, 0))[1]
+    os.kill(pid, signal.SIGSTOP)
+    paused = until(lambda: run.events("paused"), "that it stands still is recorded", START)[0]
+    assert paused.worker == 1
+    assert f"kill -CONT {pid} lets it go on, kill -KILL {pid} ends it" in paused.detail
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: [r.worker for r in run.events("resumed")] == [1], "that it goes on is recorded", START)
+    run.moves(0)
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    run.moves(0)
+    assert run.finish().exit_codes == [0, -signal.SIGKILL]
+    assert [r.worker for r in run.events("death")] == [1]
+    follows(run.folder / "out")
+
+
 SCRIPT = """
 import sys; sys.path[:0] = {path!r}
 import tasks
-tasks.until_told({folder!r})
+tasks.until_told({folder!r}, 50)
 """
 
 
@@ -195,9 +220,9 @@ def launch(cluster):
         one.communicate()
 
 
-def pid_of(launcher: subprocess.Popen, rank: int) -> int:
+def pid_of(launcher: subprocess.Popen, rank: int, incarnation: int = 0) -> int:
     """Wait until a worker is up; return its process id. A launcher that ended, or that hangs, says why."""
-    path = Path(str(launcher.args[-1])).parent / f"at-{rank}-0"
+    path = Path(str(launcher.args[-1])).parent / f"at-{rank}-{incarnation}"
     try:
         until(lambda: path.exists() or launcher.poll() is not None, f"worker {rank} is up", START)
         return int(path.read_text().split()[0])
@@ -206,25 +231,39 @@ def pid_of(launcher: subprocess.Popen, rank: int) -> int:
         raise AssertionError(f"worker {rank} is not up: {launcher.communicate()}") from None
 
 
-def test_a_late_joiner_then_ctrl_c(launch, cluster, tmp_path):
-    """Cases 6, 24: a joiner starts from the center and is counted; Ctrl-C ends all cleanly, with the center saved."""
-    folder = tmp_path / "a"
-    one = launch(folder, "--ray", cluster.address, "-n", "1", "--out", str(folder / "out"))
-    first = pid_of(one, 0)
+def lost_steps(path: Path) -> int:
+    """Steps of a worker that no exchange has brought to the center, by its records."""
+    records = [parse(line) for line in path.read_bytes().splitlines()]
+    steps = [r for r in records if isinstance(r, Step)]
+    last = [int(r.detail.removeprefix("step ")) for r in records if isinstance(r, Event) and r.event == "last exchange"]
+    assert records[-1].event == "leave"
+    return steps[-1].clock + 1 - max(last + [r.clock for r in steps if r.staleness is not None])
+
+
+def test_signals_to_a_worker_to_a_launcher_that_joined_and_to_the_run(launch, cluster, tmp_path):
+    """Cases 6, 24, 32: a joiner is counted; who is asked to end brings its steps to the center first, and leaves."""
+    folder, out = tmp_path / "a", tmp_path / "a" / "out"
+    one = launch(folder, "--ray", cluster.address, "-n", "2", "--history", "--out", str(out))
+    first, terminated = pid_of(one, 0), pid_of(one, 1)
+    os.kill(terminated, signal.SIGTERM)
+    until(lambda: not alive(terminated), "it has ended")
     (name,) = live_runs()
     two = launch(folder, "--join", name)
-    second = pid_of(two, 1)
+    second = pid_of(two, 1, 1)
     until(lambda: (folder / "at-0-0").read_text().split()[2] == "2", "the joiner is counted")
     two.send_signal(signal.SIGINT)
     assert two.wait(60) == 130
     until(lambda: (folder / "at-0-0").read_text().split()[2] == "1", "it has left")
-    one.send_signal(signal.SIGINT)
-    out, err = one.communicate(timeout=60)
-    assert one.returncode == 130, err
+    one.send_signal(signal.SIGTERM)
+    printed, err = one.communicate(timeout=60)
+    assert one.returncode == 128 + signal.SIGTERM, err
     assert "the center is saved" in err
-    assert "workers by node" in out
+    assert "workers by node" in printed
     assert not alive(first)
     assert not alive(second)
+    assert [lost_steps(path) for path in out.glob("records-[0-9]*")] == [0, 0, 0]
+    assert (out / "state.safetensors").exists()
+    follows(out)
     two.communicate()
 
 

@@ -1,6 +1,7 @@
 """What is trained while workers are killed: the same steps under `easgd.run` and under torchrun with DDP.
 
 torchrun --nproc-per-node 2 --max-restarts 1000 -m easgd.bench.chaos.jobs FOLDER
+python -m easgd.bench.chaos.jobs FOLDER RANK LIGHTHOUSE     torchft's LocalSGD, where torchft is installed
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -87,5 +89,43 @@ def ddp(folder: str) -> None:
     dist.destroy_process_group()
 
 
+def torchft_localsgd(folder: str, rank: str, lighthouse: str) -> None:
+    """A replica under torchft: averages every tenth step; one that was started again gets its state from another."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+    from torchft import Manager, ProcessGroupGloo
+    from torchft.local_sgd import LocalSGD
+
+    path = Path(folder)
+    net, optimizer, gradient = model_and_step()
+    store: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+
+    def load(state: dict[str, Any]) -> None:
+        net.load_state_dict(state["model"])
+
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)), load_state_dict=load,
+        state_dict=lambda: {"model": net.state_dict()}, min_replica_size=1, use_async_quorum=False,
+        timeout=timedelta(seconds=5), rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port,
+        lighthouse_addr=lighthouse, replica_id=f"replica-{rank}-{os.getpid()}", hostname="127.0.0.1",
+    )  # fmt: skip
+    torch.manual_seed(int(rank))
+    clock = 0
+    with LocalSGD(manager, net, optimizer, PERIOD), open(path / f"reached-{rank}-{os.getpid()}", "wb", 0) as file:
+        while not (path / STOP).exists():
+            before = manager.current_step()
+            for _ in range(PERIOD):
+                optimizer.zero_grad()
+                gradient(net)
+                optimizer.step()
+            if manager.current_step() > before:
+                clock += PERIOD
+                os.pwrite(file.fileno(), b"%12d" % clock, 0)
+                tell(path, int(rank))
+    manager.shutdown(wait=False)
+    os._exit(0)  # its threads wait for peers that have ended
+
+
 if __name__ == "__main__":
-    ddp(sys.argv[1])
+    ddp(sys.argv[1]) if len(sys.argv) == 2 else torchft_localsgd(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Trains undisturbed and while workers are killed, under `easgd.run` and under torchrun, and counts what is left."""
+"""Trains undisturbed and while workers are killed, under easgd, torchrun and torchft, and counts what is left."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -63,6 +64,61 @@ def under_torchrun(folder: Path, workers: int) -> Iterator[None]:
             process.wait()
 
 
+LIGHTHOUSE = """
+import sys
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=200, heartbeat_timeout_ms=1000)
+print(server.address().rpartition(":")[2], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def lighthouse(log: Path) -> Iterator[str]:
+    """torchft's server that replicas find each other by; yields its address."""
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LIGHTHOUSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+        )
+    try:
+        assert process.stdout is not None
+        if not (port := process.stdout.readline().strip()):
+            raise refuse("chaos", "torchft", "its lighthouse does not start", f"read {log.read_text()[-200:]!r}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def under_torchft(folder: Path, workers: int) -> Iterator[None]:
+    """torchft's lighthouse, and a process for each replica, which is started again when it dies."""
+    with lighthouse(folder / "lighthouse.log") as address:
+        yield from _replicas(folder, workers, address)
+
+
+def _replicas(folder: Path, workers: int, address: str) -> Iterator[None]:
+    ended, command = threading.Event(), [sys.executable, "-m", "easgd.bench.chaos.jobs", str(folder)]
+
+    def keep(rank: int) -> None:
+        with open(folder / f"replica-{rank}.log", "ab") as log:
+            while not ended.is_set():
+                process = subprocess.Popen([*command, str(rank), address], stdout=log, stderr=log)
+                while process.poll() is None:
+                    if ended.wait(0.05):
+                        process.kill()
+
+    threads = [threading.Thread(target=keep, args=(rank,), daemon=True) for rank in range(workers)]
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+
+
 def reached_by_easgd(folder: Path, workers: int) -> int:
     """Steps of all workers and incarnations that an exchange has brought to the center."""
     return sum(max(0, int(path.read_bytes() or 0)) for path in folder.glob("reached-*"))
@@ -77,7 +133,13 @@ def reached_by_torchrun(folder: Path, workers: int) -> int:
 CONTESTANTS: dict[str, tuple[Contestant, Callable[[Path, int], int]]] = {
     "EASGD, killed workers started again": (under_easgd, reached_by_easgd),
     "DDP restarted by torchrun": (under_torchrun, reached_by_torchrun),
+    "LocalSGD of torchft": (under_torchft, reached_by_easgd),
 }
+
+
+def contestants() -> list[str]:
+    """Who takes part: torchft where it is installed."""
+    return [name for name in CONTESTANTS if "torchft" not in name or find_spec("torchft") is not None]
 
 
 def steps(name: str, workers: int, seconds: float, plan: list[tuple[float, int]]) -> int:
@@ -109,7 +171,7 @@ def _await(paths: list[Path], name: str) -> None:
 def rows(workers: int = 2, seconds: float = 40.0, rate: float = 6.0, seed: int = 0) -> list[Row]:
     """Goodput of each: the steps that reached the center under kills, over those of the same time without any."""
     plan, found = kills(rate, seconds, workers, seed), []
-    for name in CONTESTANTS:
+    for name in contestants():
         free = steps(name, workers, seconds, [])
         left = steps(name, workers, seconds, plan)
         case = f"{name}: {workers} workers, {len(plan)} kills in {seconds:g} s"

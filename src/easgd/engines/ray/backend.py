@@ -21,6 +21,7 @@ from easgd.engines.ray.calls import ray
 from easgd.engines.ray.cluster import Cluster, connect
 from easgd.engines.ray.final import final_centers
 from easgd.engines.ray.output_receiver import OutputReceiver
+from easgd.engines.ray.pauses import Pauses
 from easgd.engines.ray.placement import place, plan_of
 from easgd.engines.ray.private import ClusterStore
 from easgd.engines.ray.running import RunningWorker, actor_name
@@ -194,8 +195,10 @@ class RayBackend:
         return True
 
     def interrupt_all(self) -> None:
-        # Only the run's owner can ask workers to stop, and it would ask all of them.
-        self.kill_all()
+        # Its own workers alone: the run goes on without them.
+        mine = [(worker.rank, worker.incarnation) for worker in set(self._living.values())]
+        with suppress(RayError):
+            ray.get(self.coordinator.stop.remote(mine), timeout=CALL_SECONDS)
 
     def kill_all(self) -> None:
         for worker in set(self._living.values()):
@@ -231,6 +234,7 @@ class OwnedRayBackend(RayBackend):
         self._missing: dict[tuple[int, int], float] = {}  # since when a worker that holds a rank has no actor
         self._seen: set[tuple[int, int]] = set()
         self._gone: set[tuple[int, int]] = set()
+        self._pauses = Pauses()
 
     def _zero(self) -> float:
         """Return when training began, on this machine's monotonic clock; before that, the run's start."""
@@ -290,7 +294,7 @@ class OwnedRayBackend(RayBackend):
                 if time.monotonic() - self._missing.setdefault(worker, time.monotonic()) > patience:
                     self._gone.add(worker)
                     found.append(Change("death", rank, incarnation, "its launcher is gone"))
-        return found
+        return found + self._pauses.changes(self.supervisor.copy)
 
     def _has_joined(self, rank: int, incarnation: int) -> bool:
         assert self.supervisor is not None

@@ -7,8 +7,8 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,6 +16,7 @@ import ray
 from easgd.engines.ray import private
 from easgd.errors import SettingError, refuse
 from easgd.launch.output import say
+from easgd.launch.scratch import make_scratch, remove_scratch
 from easgd.machine import usable_cores
 
 CONNECT_SECONDS = 5.0
@@ -30,7 +31,7 @@ class Cluster:
     address: str
     own: bool
     """Whether this process started Ray, and ends it."""
-    folder: str | None = None
+    folder: Path | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         """The living nodes, this process's own first."""
@@ -42,7 +43,7 @@ class Cluster:
         if self.own or self.folder is not None:
             ray.shutdown()
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_scratch(self.folder)
 
 
 def connect(address: str | None, token: str | None = None) -> Cluster:
@@ -102,7 +103,7 @@ def _start() -> Cluster:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # A short path: Ray's sockets live below it, and their names may have 107 characters. Ray opens its own folder to
     # everybody; the one above it is this user's alone.
-    folder = tempfile.mkdtemp(prefix="easgd-ray-", dir="/tmp")
+    folder = make_scratch("easgd-ray-", "/tmp")
     store = min(max(_shared_memory() // 4, STORE_BYTES[0]), STORE_BYTES[1])
     try:
         context = ray.init(
@@ -111,7 +112,7 @@ def _start() -> Cluster:
             configure_logging=False,
         )  # fmt: skip
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_scratch(folder)
         if isinstance(error, Exception):
             raise SettingError(f"Ray does not start here: {_line(error)}; `easgd doctor` shows versions") from error
         raise

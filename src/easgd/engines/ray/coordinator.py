@@ -20,6 +20,8 @@ from easgd.runtime import time
 WAIT_SECONDS = 1.0
 ENROLL_SECONDS = 5.0
 RETRY_SECONDS = 0.1
+SILENT_SECONDS = 3.0
+"""A process that has sent no heartbeat for so long is called paused; they come every 0.15 s."""
 
 
 class Store(Protocol):
@@ -50,6 +52,8 @@ class Coordinator:
         self.held: dict[int, int] = {}  # rank -> incarnation that holds it
         self.output: list[tuple[str, bytes]] = []
         self.stopping = False
+        self.stopped: set[tuple[int, int]] = set()  # workers that shall stop, of a launcher that ends
+        self.heard: dict[tuple[int, int, str], float] = {}  # when each process of a worker sent its last heartbeat
         self.restarts = 0
         self._announced = True
         self._telling: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
@@ -62,6 +66,7 @@ class Coordinator:
         self.shards = [find_shard(k) for k in range(state["shards"])]
         ranks = self.store.get("ranks")
         self.incarnations, self.held, self.stopping = ranks["incarnations"], ranks["held"], ranks["stopping"]
+        self.stopped = ranks["stopped"]
         for center in state["centers"]:
             data = {**self.store.get(f"model/{center}"), **self.store.get(f"members/{center}")}
             self.memberships[center] = Membership.load(data)
@@ -74,7 +79,8 @@ class Coordinator:
         self.store.put("run", {**state, "restarts": self.restarts})
 
     def _save_ranks(self) -> None:
-        self.store.put("ranks", {"incarnations": self.incarnations, "held": self.held, "stopping": self.stopping})
+        ranks = {"incarnations": self.incarnations, "held": self.held}
+        self.store.put("ranks", {**ranks, "stopping": self.stopping, "stopped": self.stopped})
 
     def _save_members(self, center: str) -> None:
         self.store.put(f"members/{center}", self.memberships[center].changes())
@@ -126,6 +132,7 @@ class Coordinator:
     async def mark_dead(self, rank: int, incarnation: int, keep: bool = False) -> None:
         """Note a worker's end; its rank is free again unless it is kept for a restart."""
         await self._ready()
+        self.heard = {who: when for who, when in self.heard.items() if who[:2] != (rank, incarnation)}
         if not keep and self.held.get(rank) == incarnation:
             del self.held[rank]
             self._save_ranks()
@@ -135,9 +142,12 @@ class Coordinator:
         await self._enroll(*changed)
         self._notify()
 
-    async def stop(self) -> None:
-        """Ask all workers to stop, by the answers to their heartbeats."""
-        self.stopping = True
+    async def stop(self, workers: list[tuple[int, int]] | None = None) -> None:
+        """Ask workers to stop, by the answers to their heartbeats: these (rank, incarnation), or all."""
+        if workers is None:
+            self.stopping = True
+        else:
+            self.stopped |= set(workers)
         self._save_ranks()
 
     async def drain(self) -> list[tuple[str, bytes]]:
@@ -151,7 +161,14 @@ class Coordinator:
             return None
         await self._ready()
         memberships = {center: membership.dump() for center, membership in self.memberships.items()}
-        return {"held": self.held, "memberships": memberships, "restarts": self.restarts}
+        return {"held": self.held, "memberships": memberships, "restarts": self.restarts, "silent": self._silent()}
+
+    def _silent(self) -> list[tuple[int, int, str]]:
+        """Return rank, incarnation and process of those whose heartbeats have stopped."""
+        # A heartbeat that arrives after the end of its worker must not count.
+        self.heard = {who: when for who, when in self.heard.items() if self.held.get(who[0]) == who[1]}
+        late = time.monotonic() - SILENT_SECONDS
+        return sorted(who for who, heard in self.heard.items() if heard < late)
 
     async def method(self, center: str) -> Any:
         """Return the method of a center: its shards need it when they are restarted."""
@@ -164,10 +181,16 @@ class Coordinator:
 
     # called by workers -----------------------------------------------------------------------------------------
 
-    async def heartbeat(self, rank: int, incarnation: int, output: list[tuple[str, bytes]]) -> bool:
-        """Take output and records; return whether the worker shall stop."""
+    async def heartbeat(
+        self, rank: int, incarnation: int, output: list[tuple[str, bytes]], process: str = "", last: bool = False
+    ) -> bool:
+        """Take output and records of a process (its id and node); return whether the worker shall stop."""
         self.output += output
-        return self.stopping or self.incarnations.get(rank, 0) > incarnation + 1
+        self.heard[rank, incarnation, process] = time.monotonic()
+        if last:
+            del self.heard[rank, incarnation, process]
+        newer = self.incarnations.get(rank, 0) > incarnation + 1
+        return self.stopping or (rank, incarnation) in self.stopped or newer
 
     async def open(self, center: str, rank: int, incarnation: int, header: dict[str, Any]) -> dict[str, Any]:
         """Return the model that a worker must fit, where the shards are, and whether to upload the start value."""

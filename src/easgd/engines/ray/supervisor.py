@@ -88,7 +88,7 @@ class Supervisor:
     ) -> None:
         self.coordinator, self.shard_actors = coordinator, shard_actors
         self.out, self.event_log, self.interval = out, event_log, interval
-        self.copy: dict[str, Any] = {"held": {}, "memberships": {}, "restarts": 0}
+        self.copy: dict[str, Any] = {"held": {}, "memberships": {}, "restarts": 0, "silent": []}
         """The coordinator's state when it was last asked."""
         self.methods: dict[str, Any] = {}
         self._saved: dict[str, float] = {}

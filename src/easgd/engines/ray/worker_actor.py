@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from functools import partial
@@ -25,6 +23,7 @@ from ray.exceptions import RayError
 
 from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
+from easgd.launch.scratch import make_scratch, remove_scratch
 from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
 from easgd.worker.context import TORCHRUN
 
@@ -37,7 +36,7 @@ class OutputSender:
 
     def __init__(self, coordinator: Any, rank: int, incarnation: int, records: Path | None, label: str) -> None:
         self.coordinator, self.rank, self.incarnation, self.records = coordinator, rank, incarnation, records
-        self.label = label
+        self.label, self.process = label, f"{os.getpid()} on {socket.gethostname()}"
         self._output: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._read: dict[Path, int] = {}
         self._ended = threading.Event()
@@ -64,14 +63,15 @@ class OutputSender:
         while not self._ended.wait(HEARTBEAT_SECONDS):
             self._heartbeat()
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, last: bool = False) -> None:
         chunks: Chunks = []
         with contextlib.suppress(queue.Empty):
             while len(chunks) < 64:
                 chunks.append(self._output.get_nowait())
         chunks += self._new_records()
         try:
-            stop = ray.get(self.coordinator.heartbeat.remote(self.rank, self.incarnation, chunks), timeout=30.0)
+            me = (self.rank, self.incarnation, chunks, self.process, last)
+            stop = ray.get(self.coordinator.heartbeat.remote(*me), timeout=30.0)
         except RayError:
             for chunk in chunks:  # the coordinator is being restarted: send it again the next time
                 self._output.put(chunk)
@@ -104,7 +104,7 @@ class OutputSender:
         self._ended.set()
         self._thread.join(60.0)
         while True:
-            self._heartbeat()
+            self._heartbeat(last=True)
             if self._output.empty():
                 return
 
@@ -122,7 +122,7 @@ class WorkerActor:
         self.scratch: Path | None = None
         # The launcher's own folder, if it is on this machine: a mark in it tells it from another of the same name.
         if os.environ.get("EASGD_RAY_SCRATCH") or not (out / f".{plan['run']}").exists():
-            self.scratch = out = Path(tempfile.mkdtemp(prefix=f"easgd-{plan['run']}-{rank}-"))
+            self.scratch = out = make_scratch(f"easgd-{plan['run']}-{rank}-")
         self.out = out
         os.environ.update({name: str(value) for name, value in self._environment().items()})
         for name in (*TORCHRUN, *(("EASGD_SCHEDULE",) if plan["schedule"] is None else ())):
@@ -173,10 +173,12 @@ class WorkerActor:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             relay.close()
             if self.scratch is not None and not list(self.scratch.glob("weights-*")):
-                shutil.rmtree(self.scratch, ignore_errors=True)
+                remove_scratch(self.scratch)
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
         obey_signals()
+        # Ray starts its processes with SIGINT blocked: without this a request to stop is never heard.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             if kind == "script":
                 path, source, *args = target
@@ -196,7 +198,7 @@ class WorkerActor:
         with contextlib.suppress(OSError):
             if path.read_bytes() == source:
                 return path
-        folder = self.scratch or Path(tempfile.mkdtemp(prefix="easgd-script-"))
+        folder = self.scratch or make_scratch("easgd-script-")
         copy = folder / path.name
         copy.write_bytes(source)
         return copy

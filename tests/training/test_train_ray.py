@@ -1,0 +1,31 @@
+"""Training on a cluster: stopped, and gone on with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_train_local import SMALL, clocks, same
+
+import easgd as library
+from easgd.training.checkpoints import Checkpoints
+
+pytest.importorskip("ray")
+
+
+@pytest.mark.timeout(600)
+def test_resume_has_the_same_center_clocks_cursors_and_optimizer_states(cluster, shared, tmp_path):
+    """Case 26: a resumed run that may not take a step saves again what it was given; then it takes some more."""
+    run = library.train(
+        {**SMALL, "engine": "ray", "steps": 30, "evaluate": "after", "checkpoint_every": 1e6}, tmp_path / "run"
+    )
+    checkpoints = Checkpoints(run.path / "checkpoints")
+    first = checkpoints.load()
+    assert first["center"]["version"] > 0
+    library.resume(run.path)
+    second = checkpoints.load()
+    assert checkpoints.whole()[0].name == "000002"
+    for part in ("center", "worker-0", "worker-1"):
+        assert same(first[part], second[part]), part
+    further = library.resume(run.path, steps=40)
+    assert clocks(further) == {0: list(range(40)), 1: list(range(40))}, "no step is told twice, none is missing"
+    assert all(torch.isfinite(value).all() for value in further.center.values())
