@@ -26,6 +26,7 @@ from ray.exceptions import RayError
 from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
+from easgd.launch.terminal import open_terminal
 from easgd.worker.context import TORCHRUN
 
 HEARTBEAT_SECONDS = 0.15
@@ -177,6 +178,7 @@ class WorkerActor:
 
     def _call(self, kind: str, target: tuple[Any, ...]) -> None:
         obey_signals()
+        open_terminal(os.environ)
         try:
             if kind == "script":
                 path, source, *args = target
