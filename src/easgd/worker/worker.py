@@ -33,6 +33,7 @@ from easgd.methods import Method
 from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
+from easgd.worker.first_gradient import FirstInputs
 from easgd.worker.group_member import GroupMember
 from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
@@ -98,7 +99,7 @@ class Worker:
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
-            still=all(tensor.requires_grad for tensor in self.tensors.values()),
+            still=all(tensor.requires_grad for tensor in self.tensors.values()), inputs=FirstInputs(model),
         )  # fmt: skip
         self.tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
