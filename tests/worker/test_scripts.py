@@ -189,6 +189,25 @@ def test_frozen_layers_may_be_tied_from_the_start(run_folder):
     worker.close()
 
 
+@pytest.mark.parametrize("method", [easgd.EASGD, easgd.EAMSGD])
+def test_a_group_may_be_added_later_for_layers_that_were_tied(method, run_folder):
+    """As in gradual unfreezing: the optimizer begins with the head, and is given the layer below it later."""
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.5, nesterov=True)
+    worker = easgd.attach(model, optimizer, method(period=1, moving_rate=0.5), include_frozen=True)
+    start = worker.center()["0.weight"].clone()
+    train(model, optimizer, steps=2)
+    assert torch.equal(worker.center()["0.weight"], start)
+    model[0].requires_grad_(True)
+    optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
+    train(model, optimizer, steps=3)
+    assert worker.clock == 5
+    moved, whole = worker.center()["0.weight"] - start, model[0].weight.detach() - start
+    assert 0 < moved.norm() < whole.norm(), "the center follows behind"
+    worker.close()
+
+
 class Wrapper(torch.optim.Optimizer):
     """As accelerate's: an Optimizer whose __init__ never ran."""
 

@@ -251,7 +251,7 @@ class Worker:
             self._eager = True
             self.begin()
         if not self.context.alone:
-            check_tied(self.model, self.replica.optimizer, self.tied, self._optimized)
+            self._optimized = check_tied(self.model, self.replica.optimizer, self.tied, self._optimized)
             check_kind(self.replica)
         if self.group is not None:
             self.group.before_step(closure)
