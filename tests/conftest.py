@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,8 +64,8 @@ def launch(tmp_path: Path, shared: Path) -> Iterator[Callable[..., Launch]]:
     """Start `easgd launch` on this machine; what still runs at the end of the test is killed."""
     started: list[Launch] = []
 
-    def start(body: str, *options: str, workers: int = 4, where: str = "a", name: str = "train") -> Launch:
-        started.append(Launch(tmp_path / where, body, *options, workers=workers, name=name))
+    def start(body: str, *options: str, where: str = "a", **more: Any) -> Launch:
+        started.append(Launch(tmp_path / where, body, *options, **more))
         return started[-1]
 
     yield start

@@ -168,6 +168,7 @@ class Replica:
         found: list[tuple[int, Tensor, float]] = []
         if not isinstance(self.optimizer, torch.optim.SGD):
             return found  # in other optimizers `momentum_buffer` may mean something else
+        self._know_groups()
         for rate, group in zip(self.rates, self.optimizer.param_groups, strict=True):
             if not group.get("nesterov"):
                 continue
@@ -217,6 +218,7 @@ class Replica:
         """
         if not isinstance(self.optimizer, torch.optim.SGD):
             return
+        self._know_groups()
         for i, group in enumerate(self.optimizer.param_groups):
             old, new = self.rates[i], float(group["lr"])
             if new == old or new == 0.0 or not group.get("nesterov"):
@@ -226,6 +228,10 @@ class Replica:
                 state: dict[str, Any] = self.optimizer.state.get(p, {})
                 if state.get("momentum_buffer") is not None:
                     state["momentum_buffer"].mul_(old / new)
+
+    def _know_groups(self) -> None:
+        """Take the learning rates of groups that a script has added since; nothing has moved at another one yet."""
+        self.rates.extend(float(group["lr"]) for group in self.optimizer.param_groups[len(self.rates) :])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the parameters, the optimizer's state and the learning rates of the last step."""

@@ -50,7 +50,10 @@ def alive(pid: int) -> bool:
 class Launch:
     """`easgd launch` as a process of its own, in a folder of its own."""
 
-    def __init__(self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train") -> None:
+    def __init__(
+        self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train",
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:  # fmt: skip
         folder.mkdir(exist_ok=True)
         self.folder, self.out = folder, folder / "out"
         self.script = folder / f"{name}.py"
@@ -58,6 +61,7 @@ class Launch:
         where = [] if "--join" in options else ["-n", str(workers), "--out", str(self.out)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "easgd", "launch", *where, *options, str(self.script)],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

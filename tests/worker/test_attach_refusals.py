@@ -23,10 +23,10 @@ def test_every_method_honours_the_policy_raise(run_folder, name):
 
 def test_parameters_added_later_are_not_silently_left_out(run_folder):
     model = net()
-    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     easgd.attach(model, optimizer, easgd.EASGD(period=2))
     train(model, optimizer, 1)
-    optimizer.add_param_group({"params": model[2].parameters()})
+    optimizer.add_param_group({"params": torch.nn.Linear(2, 1).parameters()})
     with pytest.raises(easgd.SettingError, match=r"call easgd\.attach after add_param_group"):
         train(model, optimizer, 1)
 

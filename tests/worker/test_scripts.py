@@ -189,6 +189,25 @@ def test_frozen_layers_may_be_tied_from_the_start(run_folder):
     worker.close()
 
 
+@pytest.mark.parametrize("method", [easgd.EASGD, easgd.EAMSGD])
+def test_a_group_may_be_added_later_for_layers_that_were_tied(method, run_folder):
+    """As in gradual unfreezing: the optimizer begins with the head, and is given the layer below it later."""
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.5, nesterov=True)
+    worker = easgd.attach(model, optimizer, method(period=1, moving_rate=0.5), include_frozen=True)
+    start = worker.center()["0.weight"].clone()
+    train(model, optimizer, steps=2)
+    assert torch.equal(worker.center()["0.weight"], start)
+    model[0].requires_grad_(True)
+    optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.01})
+    train(model, optimizer, steps=3)
+    assert worker.clock == 5
+    moved, whole = worker.center()["0.weight"] - start, model[0].weight.detach() - start
+    assert 0 < moved.norm() < whole.norm(), "the center follows behind"
+    worker.close()
+
+
 class Wrapper(torch.optim.Optimizer):
     """As accelerate's: an Optimizer whose __init__ never ran."""
 
@@ -321,3 +340,30 @@ def test_an_averaged_copy_of_the_model_is_left_alone(run_folder):
     assert int(average.n_averaged) == 4
     assert worker.clock == 4
     worker.close()
+
+
+ONE_BATCH = """
+import easgd, torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(16, 8)
+model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
+for step in range(4):
+    batch = {batch}
+    loss = model(batch).square().mean()
+    print("loss", step, loss.item())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("batch", "warned"), [("x[4 * step : 4 * step + 4]", 1), ("x[torch.randperm(16)[:4]]", 0)])
+def test_dropout_does_not_hide_that_workers_read_the_same_batches(batch, warned, launch):
+    code, out, err = launch(ONE_BATCH.format(batch=batch), workers=2).wait()
+    assert code == 0, err
+    first = {line.partition("] ")[2] for line in out.splitlines() if "] loss 0" in line}
+    assert len(first) == 2, "the masks differ"
+    assert err.count("have read exactly the same first batch") == warned, err

@@ -25,7 +25,7 @@ from easgd.center.guard import refusal_error
 from easgd.errors import CenterLostError, UnreachableError
 from easgd.machine import usable_cores
 from easgd.runtime import threading, time
-from easgd.worker.first_gradient import compare_first_gradients
+from easgd.worker.first_gradient import FirstInputs, compare_first_gradients
 from easgd.worker.in_flight import InFlight
 from easgd.worker.pacing import set_period
 from easgd.worker.recorder import Recorder
@@ -41,12 +41,12 @@ class Exchange:
     def __init__(
         self, state: WorkerState, client: CenterClient | None, recorder: Recorder, workers: int, *, schedule: str,
         nonfinite: Policy, overlap: Overlap, deadline: float, patience: int, still: bool,
-        keep_weights: Callable[[], str],
+        keep_weights: Callable[[], str], inputs: FirstInputs,
     ) -> None:  # fmt: skip
         self.state, self._client, self.recorder, self.workers = state, client, recorder, workers
         self.method, self.replica = state.method, state.replica
         self.schedule, self.nonfinite, self.deadline, self.patience = schedule, nonfinite, deadline, patience
-        self.keep_weights = keep_weights
+        self.keep_weights, self.inputs = keep_weights, inputs
         # Buffers change in the forward pass: they cannot wait for its end (`still` says that there are none).
         movable = client is not None and client.move is not None and schedule != "sync" and still
         movable = movable and self.method.delay == 1
@@ -55,7 +55,7 @@ class Exchange:
         self.hides = overlap is not False and self.method.delay > 0 and (schedule != "sync" or rounds_hide)
         self.in_flight: list[InFlight] = []
         self.deferred = False
-        self._comparing = workers > 1 and client is not None and state.incarnation == 0
+        self.comparing = workers > 1 and client is not None and state.incarnation == 0
         self._pool = threading.ThreadPoolExecutor(1, thread_name_prefix="easgd-exchange")
         self._reset_due, self._misses, self.refusals = False, 0, 0
         self._living, self._warned = 0 if client is None else client.living, False
@@ -92,9 +92,9 @@ class Exchange:
     def finish(self) -> None:
         """After the optimizer's step: complete the exchanges that are due and write the step down."""
         clock = self.state.clock
-        if self._comparing:
-            self._comparing = not compare_first_gradients(
-                self.client, self.replica.params, self.state.rank, self.recorder
+        if self.comparing:
+            self.comparing = not compare_first_gradients(
+                self.client, self.replica.params, self.state.rank, self.recorder, self.inputs
             )
         due = [flight for flight in self.in_flight if flight.due <= clock]
         # Whose turn ends must have exchanged in it, also if the answer is used later.

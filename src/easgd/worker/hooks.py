@@ -28,6 +28,8 @@ class BeforeForward:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, module: nn.Module, args: Any) -> None:
         if module.training and torch.is_grad_enabled():
+            if self.worker.exchange.comparing:
+                self.worker.exchange.inputs.add(args)
             self.worker.begin()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -44,19 +44,28 @@ def exchanged(
     return named
 
 
-def check_tied(model: nn.Module, optimizer: torch.optim.Optimizer, tied: set[int], optimized: int) -> None:
-    """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence."""
+def check_tied(model: nn.Module, optimizer: torch.optim.Optimizer, tied: set[int], optimized: int) -> int:
+    """Refuse parameters that began to train after `attach`: they would not be tied to the center, in silence.
+
+    A group that is added later may have parameters of the model that were tied from the start. Return how many
+    parameters the optimizer has.
+    """
     now = sum(len(group["params"]) for group in optimizer.param_groups)
     if now != optimized:
-        raise SettingError(
-            f"the optimizer has {now} parameters, {optimized} when attached; call easgd.attach after add_param_group"
-        )
+        added = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in tied]
+        if added:
+            raise SettingError(
+                f"the optimizer has {now} parameters, {optimized} when attached, and {len(added)} of them are not tied "
+                "to the center; write easgd.attach(…, include_frozen=True) if the model had them frozen, else call "
+                "easgd.attach after add_param_group"
+            )
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) not in tied:
             raise SettingError(
                 f"{name} was frozen when attached and trains now, untied to the center; "
                 "write easgd.attach(…, include_frozen=True)"
             )
+    return now
 
 
 def full_state(model: nn.Module, tensors: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:

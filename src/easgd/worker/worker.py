@@ -33,6 +33,7 @@ from easgd.methods import Method
 from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
+from easgd.worker.first_gradient import FirstInputs
 from easgd.worker.group_member import GroupMember
 from easgd.worker.held_center import compare, copied, holding
 from easgd.worker.hooks import install_hooks
@@ -98,7 +99,7 @@ class Worker:
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
-            still=all(tensor.requires_grad for tensor in self.tensors.values()),
+            still=all(tensor.requires_grad for tensor in self.tensors.values()), inputs=FirstInputs(model),
         )  # fmt: skip
         self.tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
@@ -251,7 +252,7 @@ class Worker:
             self._eager = True
             self.begin()
         if not self.context.alone:
-            check_tied(self.model, self.replica.optimizer, self.tied, self._optimized)
+            self._optimized = check_tied(self.model, self.replica.optimizer, self.tied, self._optimized)
             check_kind(self.replica)
         if self.group is not None:
             self.group.before_step(closure)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chaos.actors import Cluster, Ref, dead
 from chaos.scenario import Scenario
@@ -25,6 +25,7 @@ from easgd.flat import Replica
 from easgd.launch.backend import Ended
 from easgd.runtime import threading, time
 from easgd.worker.exchange import Exchange
+from easgd.worker.first_gradient import FirstInputs
 from easgd.worker.recorder import Recorder
 from easgd.worker.state import WorkerState
 
@@ -143,7 +144,7 @@ class SimWorker:
         exchange = Exchange(
             worker, client, recorder, scenario.workers, schedule=scenario.schedule, nonfinite="skip",
             overlap=scenario.overlap, deadline=scenario.deadline, patience=PATIENCE, still=True,
-            keep_weights=lambda: "",
+            keep_weights=lambda: "", inputs=FirstInputs(nn.Module()),
         )  # fmt: skip
         self._steps(scenario.steps, exchange, params, optimizer, chance)
         if scenario.schedule == "async":

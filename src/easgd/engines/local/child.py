@@ -21,6 +21,7 @@ from functools import partial
 from easgd.engines.local.function import call
 from easgd.groups.store import LISTEN, serve
 from easgd.launch.target import exit_code, obey_signals, run_module, run_script
+from easgd.launch.terminal import open_terminal
 
 _PR_SET_PDEATHSIG = 1
 
@@ -60,6 +61,7 @@ def _run(kind: str, rest: tuple[str, ...]) -> None:
     # The launcher starts us with SIGINT blocked, so that an early Ctrl-C ends here and not in a traceback.
     obey_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    open_terminal(os.environ)
     if (store := os.environ.pop(LISTEN, None)) is not None:  # the first rank of a group
         serve(int(store))
     kinds: dict[str, Callable[..., None]] = {"script": run_script, "module": run_module, "function": call}

@@ -6,6 +6,7 @@ import os
 
 from easgd.kernels import allocator
 from easgd.launch.run_directory import Run
+from easgd.launch.terminal import terminal_setting
 from easgd.machine import usable_cores
 from easgd.worker.context import TORCHRUN
 
@@ -24,6 +25,7 @@ def worker_environment(run: Run, rank: int, incarnation: int) -> dict[str, str]:
         "EASGD_ORIGIN": run.description.origin,
         "EASGD_ELAPSED": run.description.elapsed,
     }
+    own |= terminal_setting()
     if run.description.history:
         own["EASGD_HISTORY"] = run.description.history
     inherited = {

@@ -17,6 +17,7 @@ from easgd.engines.ray.private import ClusterStore
 from easgd.engines.ray.settings import Settings
 from easgd.engines.ray.shard_actor import ShardActor
 from easgd.launch.run_directory import OwnedRun
+from easgd.launch.terminal import terminal_setting
 
 MOST_SHARDS = 8
 
@@ -40,7 +41,7 @@ def plan_of(run: OwnedRun, settings: Settings) -> dict[str, Any]:
         "history": about.history or None,
         "started": about.started,
         "elapsed": about.elapsed,
-        "environment": ours,
+        "environment": ours | terminal_setting(),
         "path": [path for path in sys.path if path],
         "cwd": os.getcwd(),
         "secret": secrets.token_bytes(32) if settings.sockets and not encrypted() else b"",

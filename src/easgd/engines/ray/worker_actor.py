@@ -25,6 +25,7 @@ from easgd.groups.store import LOOPBACK, bound, rank_environment, serve
 from easgd.kernels.allocator import keep_freed_memory
 from easgd.launch.scratch import make_scratch, remove_scratch
 from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
+from easgd.launch.terminal import open_terminal
 from easgd.worker.context import TORCHRUN
 
 HEARTBEAT_SECONDS = 0.15
@@ -179,6 +180,7 @@ class WorkerActor:
         obey_signals()
         # Ray starts its processes with SIGINT blocked: without this a request to stop is never heard.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        open_terminal(os.environ)
         try:
             if kind == "script":
                 path, source, *args = target
