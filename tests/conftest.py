@@ -5,6 +5,7 @@ Hypothesis tries the same examples every time: a test that fails must fail again
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,21 @@ HEAVY = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((k for k, name in enumerate(HEAVY) if name in item.path.as_posix()), len(HEAVY)))
+
+
+def _forget_the_name() -> None:
+    """Workers of one test must be as those of the next, so that they start from one template (`kept_template`)."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    _forget_the_name()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    _forget_the_name()
 
 
 @pytest.fixture
