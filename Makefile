@@ -13,6 +13,7 @@ setup: .venv/.ready
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "easgd needs Python 3.11 or later: make setup PYTHON=/path/to/python3"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python tools/compile_loops.py
 	@touch $@
 
 demo: setup

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEADLINE = 110.0
+DEADLINE = 200.0
 
 # Each script touches <out>/up-<rank>-<incarnation> with its pid when it is up, and counts steps in a file.
 PREAMBLE = """

@@ -45,7 +45,7 @@ class Coordinator:
         self.run: dict[str, Any] | None = None
         self.shards: list[Any] = []
         self.memberships: dict[str, Membership] = {}
-        self.methods: dict[str, Any] = {}
+        self.methods: dict[str, bytes] = {}  # as they came: unpacking them would import torch
         self.incarnations: dict[int, int] = {}  # rank -> incarnations started
         self.held: dict[int, int] = {}  # rank -> incarnation that holds it
         self.output: list[tuple[str, bytes]] = []
@@ -153,8 +153,8 @@ class Coordinator:
         memberships = {center: membership.dump() for center, membership in self.memberships.items()}
         return {"held": self.held, "memberships": memberships, "restarts": self.restarts}
 
-    async def method(self, center: str) -> Any:
-        """Return the method of a center: its shards need it when they are restarted."""
+    async def method(self, center: str) -> bytes | None:
+        """Return the method of a center, packed: its shards need it when they are restarted."""
         return self.methods.get(center)
 
     async def announce(self, center: str) -> None:
@@ -193,8 +193,8 @@ class Coordinator:
             "secret": self.run["secret"],
         }
 
-    async def opened(self, center: str, method: Any) -> None:
-        """Note that the shards have the start value."""
+    async def opened(self, center: str, method: bytes) -> None:
+        """Note that the shards have the start value, and the method, packed, that restarted ones will need."""
         await self._ready()
         self.memberships[center].opened, self.methods[center] = True, method
         self.store.put(f"method/{center}", method)
