@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from launching import Launch, alive, until
+from launching import Launch, alive, until, written
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -86,6 +86,25 @@ def launch(tmp_path: Path, shared: Path) -> Iterator[Callable[..., Launch]]:
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture
+def launched(
+    tmp_path: Path, shared: Path, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str, Path]]:
+    """Run `easgd launch` to its end in this process, which has imported torch, and has a template (`kept_template`).
+
+    For tests of what workers do; those of the launcher itself, or that send it signals, give it a process (`launch`).
+    """
+    from easgd.cli import main
+
+    def run(body: str, *options: str, workers: int = 4, where: str = "a") -> tuple[int, str, str, Path]:
+        _, out, script = written(tmp_path / where, body, "train")
+        capfd.readouterr()
+        code = main(["launch", "-n", str(workers), "--out", str(out), *options, str(script)])
+        return code, *capfd.readouterr(), out
+
+    return run
 
 
 @pytest.fixture(scope="session")
