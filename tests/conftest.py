@@ -1,4 +1,4 @@
-"""One thread per process: tests run two at a time on two cores, and bits must not depend on the machine.
+"""One thread per process: tests run four at a time on two cores, and bits must not depend on the machine.
 
 Hypothesis tries the same examples every time: a test that fails must fail again. Helper modules are in tests/support.
 """
@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from easgd.engines.local import kept_template
 from launching import Launch, alive, until, written
 
 torch.set_num_threads(1)
@@ -25,15 +26,20 @@ for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
 
-# Files of few but long tests go first: begun last, they would leave one of two processors idle at the end.
+# Files of few but long tests go first, the longest at the top: begun last, they would leave a processor idle.
 HEAVY = (
-    "engines/ray", "conformance", "test_train_local", "test_own_method", "test_compare", "test_launch",
-    "test_full_disk", "test_shared_gradients", "test_train_simulate", "test_center", "test_scripts", "test_recipes",
+    "test_faults_ray", "test_conformance_ray", "test_train_local", "test_two_nodes", "test_own_method", "/groups/",
+    "test_launch_training", "test_compare", "test_conformance_local", "test_shared_gradients", "test_full_disk",
+    "test_recipes", "test_launch", "test_train_simulate", "test_center", "engines/ray", "conformance", "test_scripts",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((k for k, name in enumerate(HEAVY) if name in item.path.as_posix()), len(HEAVY)))
+
+
+# Between two runs of this process there may be long tests.
+kept_template.KEPT_SECONDS = 600.0
 
 
 def _forget_the_name() -> None:

@@ -187,7 +187,7 @@ def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd, calm
     ends_with_a_checkpoint(process, folder, signal.SIGINT)
 
 
-@pytest.mark.parametrize("method", ["mdownpour", "mvadownpour", "asgd", "admm"])
+@pytest.mark.parametrize("method", ["mdownpour", "mvadownpour", "admm", "asgd"])
 def test_the_state_of_every_kind_of_method_is_saved(tmp_path, method):
     settings = {**SMALL, "method": method, "steps": 10, "workers": 1 if method == "asgd" else 2}
     run = library.train(settings, tmp_path / "run")
