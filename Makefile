@@ -13,6 +13,7 @@ setup: .venv/.ready
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "easgd needs Python 3.11 or later: make setup PYTHON=/path/to/python3"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python tools/compile_loops.py
 	@touch $@
 
 demo: setup
@@ -31,8 +32,9 @@ demo-figures: demo
 	  --user-data-dir=$$(mktemp -d) --window-size=1270,900 --virtual-time-budget=4000 \
 	  --screenshot=docs/figures/report.png "file://$(CURDIR)/demo/comparison/report/index.html"
 
+# Four at a time on two processors: a test often waits for processes that it has started.
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

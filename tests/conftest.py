@@ -1,10 +1,11 @@
-"""One thread per process: tests run two at a time on two cores, and bits must not depend on the machine.
+"""One thread per process: tests run four at a time on two cores, and bits must not depend on the machine.
 
 Hypothesis tries the same examples every time: a test that fails must fail again. Helper modules are in tests/support.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from launching import Launch, alive, until
+from easgd.engines.local import kept_template
+from launching import Launch, alive, until, written
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -25,15 +27,35 @@ for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
 
-# Files of few but long tests go first: begun last, they would leave one of two processors idle at the end.
+# Files of few but long tests go first, the longest at the top: begun last, they would leave a processor idle.
 HEAVY = (
-    "engines/ray", "conformance", "test_train_local", "test_own_method", "test_compare", "test_launch",
-    "test_full_disk", "test_shared_gradients", "test_train_simulate", "test_center", "test_scripts", "test_recipes",
+    "test_faults_ray", "test_conformance_ray", "test_train_local", "test_two_nodes", "test_own_method", "/groups/",
+    "test_launch_training", "test_compare", "test_conformance_local", "test_shared_gradients", "test_full_disk",
+    "test_recipes", "test_launch", "test_train_simulate", "test_center", "engines/ray", "conformance", "test_scripts",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((k for k, name in enumerate(HEAVY) if name in item.path.as_posix()), len(HEAVY)))
+
+
+# Between two runs of this process there may be long tests.
+kept_template.KEPT_SECONDS = 600.0
+
+
+def _forget_the_name() -> None:
+    """Workers of one test must be as those of the next, so that they start from one template (`kept_template`)."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    _forget_the_name()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    _forget_the_name()
 
 
 @pytest.fixture
@@ -71,6 +93,25 @@ def launch(tmp_path: Path, shared: Path) -> Iterator[Callable[..., Launch]]:
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture
+def launched(
+    tmp_path: Path, shared: Path, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str, Path]]:
+    """Run `easgd launch` to its end in this process, which has imported torch, and has a template (`kept_template`).
+
+    For tests of what workers do; those of the launcher itself, or that send it signals, give it a process (`launch`).
+    """
+    from easgd.cli import main
+
+    def run(body: str, *options: str, workers: int = 4, where: str = "a") -> tuple[int, str, str, Path]:
+        _, out, script = written(tmp_path / where, body, "train")
+        capfd.readouterr()
+        code = main(["launch", "-n", str(workers), "--out", str(out), *options, str(script)])
+        return code, *capfd.readouterr(), out
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from easgd.launch.scratch import OWNER
 from easgd.records import Event, Step
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 COMPRESSED = ("easgd", "eamsgd", "downpour", "admm", "averaged easgd", "localsgd", "asyncdiloco")
 
 

@@ -53,10 +53,21 @@ def test_the_example_trains_on_every_engine(engine, folder):
     assert (folder / "a" / "model.safetensors").exists()
 
 
-def test_undamped_it_is_downpour(folder):
+@pytest.fixture
+def here(folder, monkeypatch):
+    """The command in this process, with the user's folder as working directory."""
+    from easgd.cli import main
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mymethods", raising=False)
+    return lambda *arguments: main(["train", *arguments])
+
+
+def test_undamped_it_is_downpour(folder, here):
     same = ["--engine", "simulate", "--lr", "0.1", *SMALL]
-    run(folder, "train", "--method", "mymethods:Damped", "--set", "damping=1", *same, "--out", "own")
-    run(folder, "train", "--method", "downpour", *same, "--out", "known")
+    assert here("--method", "mymethods:Damped", "--set", "damping=1", *same, "--out", "own") == 0
+    assert here("--method", "downpour", *same, "--out", "known") == 0
     own, known = ((folder / name / "evaluations.jsonl").read_text() for name in ("own", "known"))
     assert own == known
 
@@ -86,13 +97,8 @@ def test_it_is_compared_and_reported(folder):
         (["--set", "damping"], "it must be NAME=VALUE"),
     ],
 )
-def test_mistakes_are_one_line(arguments, words, folder, monkeypatch, capsys):
-    from easgd.cli import main
-
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "mymethods", raising=False)
-    assert main(["train", *arguments]) == 2
+def test_mistakes_are_one_line(arguments, words, here, capsys):
+    assert here(*arguments) == 2
     error = capsys.readouterr().err
     assert words in error
     assert len(error.splitlines()) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def wait_for(what: Callable[[], object], process: subprocess.Popen[str] | None = None, seconds: float = 60.0):
+def wait_for(what: Callable[[], object], process: subprocess.Popen[str] | None = None, seconds: float = 200.0):
     """Wait until `what()` is true; fail if the process ends before, or after `seconds`."""
     end = time.monotonic() + seconds
     while not (found := what()):

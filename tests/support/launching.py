@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEADLINE = 110.0
+DEADLINE = 200.0
 
 # Each script touches <out>/up-<rank>-<incarnation> with its pid when it is up, and counts steps in a file.
 PREAMBLE = """
@@ -47,6 +47,21 @@ def alive(pid: int) -> bool:
         return False
 
 
+def written(folder: Path, body: str, name: str) -> tuple[Path, Path, Path]:
+    """Write a script; return its folder, the run's own, and its path."""
+    folder.mkdir(exist_ok=True)
+    script = folder / f"{name}.py"
+    script.write_text(PREAMBLE + body)
+    return folder, folder / "out", script
+
+
+def launcher_events(out: Path, event: str | None = None) -> list[dict[str, Any]]:
+    """What a launcher has recorded so far."""
+    path = out / "records-launcher.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [r for r in map(json.loads, lines) if event in (None, r["event"])]
+
+
 class Launch:
     """`easgd launch` as a process of its own, in a folder of its own."""
 
@@ -54,10 +69,7 @@ class Launch:
         self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train",
         stdin: int = subprocess.DEVNULL,
     ) -> None:  # fmt: skip
-        folder.mkdir(exist_ok=True)
-        self.folder, self.out = folder, folder / "out"
-        self.script = folder / f"{name}.py"
-        self.script.write_text(PREAMBLE + body)
+        self.folder, self.out, self.script = written(folder, body, name)
         where = [] if "--join" in options else ["-n", str(workers), "--out", str(self.out)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "easgd", "launch", *where, *options, str(self.script)],
@@ -93,9 +105,7 @@ class Launch:
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """What the launcher has recorded so far."""
-        path = self.out / "records-launcher.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [r for r in map(json.loads, lines) if event in (None, r["event"])]
+        return launcher_events(self.out, event)
 
     def touch(self, name: str) -> None:
         """Let scripts that wait for this name go on."""

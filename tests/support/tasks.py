@@ -94,7 +94,7 @@ def misfit(folder: str, rank: int) -> None:
 
 
 def until_told(
-    folder: str, period: int = 1, options: dict | None = None, pause: float = 0.004, width: int = 2
+    folder: str, period: int = 1, options: dict | None = None, pause: float = 0.01, width: int = 2
 ) -> None:  # fmt: skip
     """Train until <folder>/go is there; leave the process id, and every tenth step the clock and who lives."""
     torch.set_num_threads(1)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -17,7 +20,19 @@ from easgd.training.folder import RunFolder
 from following import children, wait_for
 from histories import follows
 
-SMALL = {"network": "digits-mlp", "workers": 2, "steps": 80, "train_subset": 200, "method": "eamsgd"}
+SMALL = {
+    "network": "digits-mlp", "workers": 2, "steps": 80, "train_subset": 200, "method": "eamsgd", "evaluate": "after",
+}  # fmt: skip
+
+
+@pytest.fixture
+def calm(tmp_path):
+    """A plan under which gradients take twenty times as long: workers that train until something has happened leave the
+    processors to those that make it happen.
+    """
+    path = tmp_path / "calm.toml"
+    path.write_text("".join(f"[[fault]]\nworker = {n}\ntime = 0.0\nwhat = 'slow'\namount = 20.0\n" for n in range(2)))
+    return {"faults": str(path)}
 
 
 def flags(settings):
@@ -33,7 +48,7 @@ def clocks(run):
 
 
 def test_a_run_trains_measures_and_leaves_a_whole_folder(tmp_path):
-    run = library.train({**SMALL, "steps": 150, "evaluate": "after"}, tmp_path / "run")
+    run = library.train({**SMALL, "steps": 150}, tmp_path / "run")
     assert run.status["state"] == "finished"
     assert clocks(run) == {0: list(range(150)), 1: list(range(150))}
     curves = run.curves()
@@ -49,8 +64,8 @@ def test_a_run_trains_measures_and_leaves_a_whole_folder(tmp_path):
     assert torch.equal(run.center["layers.1.weight"].flatten(), state["center"]["slots"]["x"][: 64 * 64])
 
 
-def test_the_evaluator_beside_the_workers_stops_the_run_at_its_target(tmp_path):
-    settings = {**SMALL, "steps": 100_000, "target": 0.3, "evaluate_every": 0.2}
+def test_the_evaluator_beside_the_workers_stops_the_run_at_its_target(tmp_path, calm):
+    settings = {**SMALL, **calm, "steps": 100_000, "target": 0.3, "evaluate_every": 0.2, "evaluate": "auto"}
     run = library.train(settings, tmp_path / "run")
     assert run.status["state"] == "finished"
     assert run.best_error <= 0.3
@@ -80,8 +95,8 @@ def same(a, b):
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
-def test_the_whole_run_is_killed_and_goes_on_from_its_saved_clocks(tmp_path, easgd):
-    settings = {**SMALL, "steps": 100_000, "checkpoint_every": 0.3, "evaluate": "after"}
+def test_the_whole_run_is_killed_and_goes_on_from_its_saved_clocks(tmp_path, easgd, calm):
+    settings = {**SMALL, **calm, "steps": 100_000, "checkpoint_every": 0.3}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: len(Checkpoints(folder.checkpoints).whole()) == 2, process)
@@ -92,7 +107,7 @@ def test_the_whole_run_is_killed_and_goes_on_from_its_saved_clocks(tmp_path, eas
     wait_for(lambda: not any(alive(pid) for pid in workers))
     saved = Checkpoints(folder.checkpoints).load()
     reached = {rank: saved[f"worker-{rank}"]["worker"]["clock"] for rank in (0, 1)}
-    most = max(reached.values()) + 20
+    most = max(reached.values()) + 100
     run = library.resume(folder.path, steps=most)
     assert clocks(run) == {rank: list(range(most)) for rank in (0, 1)}  # no step is told twice, none is missing
     times = [record.time for record in run.records() if isinstance(record, Step) and record.worker == 0]
@@ -113,15 +128,13 @@ def alive(pid):
         return False
 
 
-def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
-    import os
-
-    settings = {**SMALL, "workers": 3, "steps": 1_000_000, "seconds": 6, "evaluate": "after", "checkpoint_every": 0.3}
+def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd, calm):
+    settings = {**SMALL, **calm, "workers": 3, "steps": 1_000_000, "seconds": 6, "checkpoint_every": 0.3}
     process = easgd("train", *flags(settings), "--out", "run", "--plain", "--history")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
     os.kill(children(process.pid)[1], signal.SIGKILL)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "1 of 3 workers died" in out
     events = [r.event for r in library.Run(folder.path).records() if not isinstance(r, Step)]
@@ -129,14 +142,11 @@ def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd):
     follows(folder.path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_is_a_checkpoint_and_a_clean_end(tmp_path, easgd, number):
-    process = easgd("train", *flags({**SMALL, "steps": 100_000, "evaluate": "after"}), "--out", "run", "--plain")
-    folder = RunFolder(tmp_path / "run")
-    wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
+def ends_with_a_checkpoint(process, folder, number):
+    """Send a signal: the run is saved and measured, and nothing of it is left."""
     workers = children(process.pid)
     process.send_signal(number)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=200)
     assert "Traceback" not in err
     assert process.returncode == 130, err
     assert json.loads((folder.path / "status.json").read_text())["state"] == "interrupted"
@@ -147,11 +157,17 @@ def test_a_signal_is_a_checkpoint_and_a_clean_end(tmp_path, easgd, number):
     assert library.Run(folder.path).curves()["test_error"].size  # what was seen so far is measured
 
 
-def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd):
-    """SIGSTOP: the checkpoint barrier is given up after its time, the other worker goes on."""
-    import os
+def test_a_signal_is_a_checkpoint_and_a_clean_end(tmp_path, easgd, calm):
+    """The terminal is closed (SIGHUP); the test below ends with Ctrl-C."""
+    process = easgd("train", *flags({**SMALL, **calm, "steps": 100_000}), "--out", "run", "--plain")
+    folder = RunFolder(tmp_path / "run")
+    wait_for(lambda: has_steps(folder.path / "records-1-0.jsonl"), process)
+    ends_with_a_checkpoint(process, folder, signal.SIGHUP)
 
-    settings = {**SMALL, "steps": 100_000, "evaluate": "after", "checkpoint_every": 0.2}
+
+def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd, calm):
+    """SIGSTOP: the checkpoint barrier is given up after its time, the other worker goes on. Then Ctrl-C."""
+    settings = {**SMALL, **calm, "steps": 100_000, "checkpoint_every": 0.2}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: Checkpoints(folder.checkpoints).whole(), process)
@@ -168,11 +184,10 @@ def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd):
         os.kill(victim, signal.SIGCONT)
     newest = Checkpoints(folder.checkpoints).whole()[0].name
     wait_for(lambda: Checkpoints(folder.checkpoints).whole()[0].name > newest, process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    ends_with_a_checkpoint(process, folder, signal.SIGINT)
 
 
-@pytest.mark.parametrize("method", ["mdownpour", "mvadownpour", "asgd", "admm"])
+@pytest.mark.parametrize("method", ["mdownpour", "mvadownpour", "admm", "asgd"])
 def test_the_state_of_every_kind_of_method_is_saved(tmp_path, method):
     settings = {**SMALL, "method": method, "steps": 10, "workers": 1 if method == "asgd" else 2}
     run = library.train(settings, tmp_path / "run")
@@ -205,12 +220,9 @@ def test_a_snapshot_that_is_damaged_is_passed_over(tmp_path, capsys):
 def test_help_answers_at_once(easgd):
     """The bound is 0.3 s on an idle machine; here it is that torch stays out of it."""
     process = easgd("train", "--help")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "easgd train --resume" in out
-    import subprocess
-    import sys
-
     code = "import sys, easgd.cli as c; c.main(['train', '--help']); print('torch' in sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "False"
@@ -244,7 +256,7 @@ amount = 2.0
 def test_a_plan_of_faults_happens_to_real_processes(tmp_path, easgd):
     """Cases 1, 4, 5, 6, as data: what the simulator runs on the virtual clock."""
     (tmp_path / "plan.toml").write_text(PLAN)
-    settings = {**SMALL, "steps": 1_000_000, "seconds": 5, "evaluate": "after", "faults": tmp_path / "plan.toml"}
+    settings = {**SMALL, "steps": 1_000_000, "seconds": 5, "faults": tmp_path / "plan.toml"}
     process = easgd("train", *flags(settings), "--out", "run", "--plain", "--history")
     _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err

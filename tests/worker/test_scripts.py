@@ -37,23 +37,22 @@ def batches(out: str, rank: int) -> list[str]:
     return [line.removeprefix(f"[{rank}] ") for line in out.splitlines() if line.startswith(f"[{rank}] batch")]
 
 
-def test_workers_of_a_script_with_a_fixed_seed_draw_different_batches(launch):
-    first, second = (launch(SAME_SEED.format(reseed=True), workers=2, where=where) for where in "ab")
-    (code, out, err), (_, again, _) = first.wait(), second.wait()
+def test_workers_of_a_script_with_a_fixed_seed_draw_different_batches(launched):
+    code, out, err, _ = launched(SAME_SEED.format(reseed=True), workers=2)
+    again = launched(SAME_SEED.format(reseed=True), workers=2, where="b")[1]
     assert code == 0, err
     assert batches(out, 0) != batches(out, 1)
     assert [batches(out, r) for r in (0, 1)] == [batches(again, r) for r in (0, 1)], "and the same ones every time"
     assert "exactly the same" not in err
 
 
-def test_workers_that_make_the_same_steps_are_told_apart_by_a_warning(launch):
-    run = launch(SAME_SEED.format(reseed=False), workers=2)
-    code, out, err = run.wait()
+def test_workers_that_make_the_same_steps_are_told_apart_by_a_warning(launched):
+    code, out, err, folder = launched(SAME_SEED.format(reseed=False), workers=2)
     assert code == 0, err
     assert batches(out, 0) == batches(out, 1)
     assert err.count("computed exactly the same first gradient") == 1
     assert "worker.shard(loader)" in err
-    events = [json.loads(line) for path in run.out.glob("records-*.jsonl") for line in path.read_text().splitlines()]
+    events = [json.loads(line) for path in folder.glob("records-*.jsonl") for line in path.read_text().splitlines()]
     assert sum("exactly the same" in e.get("detail", "") for e in events) == 1
 
 

@@ -15,9 +15,9 @@ import easgd
 import tasks
 from easgd.records import Event, Step, parse, read_records
 from histories import follows
-from launching import until
+from launching import launcher_events, until
 
-# One step at a time, as fast as it goes; `seen-<rank>` is the number of living workers that a worker last saw.
+# One step at a time, with time for others; `seen-<rank>` is the number of living workers that a worker last saw.
 TRAINING = """
 import torch, easgd
 torch.manual_seed(0)
@@ -37,7 +37,7 @@ while not (out / "go").exists():
         (out / f".seen-{rank}").rename(out / f"seen-{rank}")
     if worker.clock == 1:
         up()
-    time.sleep(0.002)
+    time.sleep(0.01)
 """
 
 
@@ -168,28 +168,27 @@ with torch.no_grad():
 
 
 @pytest.mark.parametrize("schedule", ["async", "sync", "round-robin"])
-def test_one_worker_diverges_and_the_others_do_not_notice(launch, schedule):
+def test_one_worker_diverges_and_the_others_do_not_notice(launched, schedule):
     """Case 31: a hundred times the rate; its exit code and the records say what became of it."""
-    one = launch(DIVERGING, "--schedule", schedule, workers=3)
-    code, _, err = one.wait()
+    code, _, err, folder = launched(DIVERGING, "--schedule", schedule, workers=3)
     assert code == 3
     assert "worker 1 ends apart from the center" in err
-    assert all(float((one.out / f"loss-{rank}").read_text()) < 1e-3 for rank in (0, 2))
-    refused = [r for r in read_records(one.out) if isinstance(r, Event) and r.event == "refused"]
+    assert all(float((folder / f"loss-{rank}").read_text()) < 1e-3 for rank in (0, 2))
+    refused = [r for r in read_records(folder) if isinstance(r, Event) and r.event == "refused"]
     assert {r.worker for r in refused} == {1}
-    assert {e["worker"] for e in one.events("leave")} == {0, 2}
+    assert {e["worker"] for e in launcher_events(folder, "leave")} == {0, 2}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_is_told_to_end_brings_its_steps_to_the_center_first(launch, number):
+def test_a_worker_that_is_told_to_end_brings_its_steps_to_the_center_first(launch):
     """Case 32: a period that is never over; without a last exchange the center would be where it began."""
-    one = launch(TRAINING.replace("period=1", "period=100000"), "--history", workers=2)
-    one.pids(2)
-    os.kill(one.pid(1), number)
-    until(lambda: one.events("death"), "its end is recorded")
-    path = one.out / "records-1-0.jsonl"
-    records = [r for r in map(parse, path.read_bytes().splitlines()) if isinstance(r, Event)]
-    assert [r.event for r in records][-2:] == ["last exchange", "leave"]
+    one = launch(TRAINING.replace("period=1", "period=100000"), "--history", workers=3)
+    one.pids(3)
+    for rank, number in ((1, signal.SIGTERM), (2, signal.SIGINT)):
+        os.kill(one.pid(rank), number)
+        until(lambda rank=rank: rank in {e["worker"] for e in one.events("death")}, "its end is recorded")
+        path = one.out / f"records-{rank}-0.jsonl"
+        records = [r for r in map(parse, path.read_bytes().splitlines()) if isinstance(r, Event)]
+        assert [r.event for r in records][-2:] == ["last exchange", "leave"]
     one.process.send_signal(signal.SIGTERM)
     assert one.wait()[0] == 128 + signal.SIGTERM
     last = [r.detail for r in read_records(one.out) if isinstance(r, Event) and r.event == "last exchange"]

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from easgd.engines.local import kept_template
 from easgd.engines.local.process import WorkerProcess
 from easgd.engines.local.template import Template
 from easgd.launch.process import Lifeline
+from launching import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to the launcher")
 
@@ -39,7 +41,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def template() -> Iterator[tuple[Template, Lifeline]]:
     lifeline = Lifeline()
-    template = Template({**os.environ, "OMP_NUM_THREADS": "1"}, lifeline.read, ())
+    template = Template({**os.environ, "OMP_NUM_THREADS": "1"})
     yield template, lifeline
     template.close()
     lifeline.close()
@@ -89,7 +91,7 @@ def test_its_exit_code_is_the_scripts(template, tmp_path, line, code):
 
 def test_a_killed_template_takes_no_worker_along_and_the_next_starts_without_it(tmp_path):
     lifeline = Lifeline()
-    template = Template(dict(os.environ), lifeline.read, ())
+    template = Template(dict(os.environ))
     try:
         (tmp_path / "a").mkdir()
         first = start((template, lifeline), tmp_path / "a", "import time; time.sleep(3600)")
@@ -103,3 +105,55 @@ def test_a_killed_template_takes_no_worker_along_and_the_next_starts_without_it(
     finally:
         template.close()
         lifeline.close()
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[kept_template._Kept]:
+    """Nothing kept; this test's own is ended with it."""
+    mine = kept_template._Kept()
+    monkeypatch.setattr(kept_template, "_kept", mine)
+    yield mine
+    mine.close()
+
+
+def test_the_next_run_of_a_process_starts_from_the_same_template(pool, tmp_path):
+    first = kept_template.borrow({**os.environ, "EASGD_RANK": "0"})
+    kept_template.give_back(first)
+    second = kept_template.borrow({**os.environ, "EASGD_RANK": "1", "EASGD_OUT": "elsewhere"})
+    assert second is first
+    another = kept_template.borrow(dict(os.environ))
+    assert another is not first, "a run at the same time has its own"
+    kept_template.give_back(first)
+    kept_template.give_back(another)
+    assert not first.alive, "one is kept, not many"
+    assert another.alive
+
+
+def test_other_surroundings_need_another_template(pool, tmp_path, monkeypatch):
+    first = kept_template.borrow(dict(os.environ))
+    kept_template.give_back(first)
+    second = kept_template.borrow({**os.environ, "MKL_NUM_THREADS": "1"})
+    assert second is not first
+    assert not first.alive
+    kept_template.give_back(second)
+    monkeypatch.chdir(tmp_path)
+    third = kept_template.borrow({**os.environ, "MKL_NUM_THREADS": "1"})
+    assert third is not second
+    third.close()
+
+
+def test_a_template_that_nobody_needs_ends(pool, monkeypatch):
+    monkeypatch.setattr(kept_template, "KEPT_SECONDS", 0.01)
+    template = kept_template.borrow(dict(os.environ))
+    kept_template.give_back(template)
+    until(lambda: not template.alive, "it has ended")
+
+
+def test_a_killed_template_is_not_kept(pool):
+    template = kept_template.borrow(dict(os.environ))
+    template._process.kill()
+    template._process.wait()
+    kept_template.give_back(template)
+    other = kept_template.borrow(dict(os.environ))
+    assert other is not template
+    other.close()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from easgd.engines.ray import coordinator as module
 from easgd.engines.ray.coordinator import Coordinator
+from easgd.engines.ray.remote_shard import RemoteShard
+from easgd.engines.ray.shard_actor import ShardActor
 
 PLAN = {"run": "r", "secret": b""}
 HEADER = {"size": 200_000, "layout": [], "method": "m", "compression": "none"}
@@ -45,7 +49,7 @@ async def opened(shards, store=None):
     for _ in range(3):
         await coordinator.assign_rank(None)
     await coordinator.open("c", 0, 0, HEADER)
-    await coordinator.opened("c", "the method")
+    await coordinator.opened("c", b"the method")
     return coordinator
 
 
@@ -169,7 +173,7 @@ def test_a_restarted_coordinator_has_everything_that_was_acknowledged():
         assert await second.join("c", 1, 0) == 0, "the dead are not revived"
         assert await second.assign_rank(None) == (1, 1), "an incarnation is never given twice"
         assert await second.begin_training("c", 0.0) == began
-        assert await second.method("c") == "the method"
+        assert await second.method("c") == b"the method"
         assert (await second.dump())["restarts"] == 1
 
     asyncio.run(main())
@@ -249,3 +253,21 @@ def test_a_worker_without_a_heartbeat_is_silent_until_it_ends(monkeypatch):
         assert [who[0] for who in coordinator._silent()] == [0]
 
     asyncio.run(main())
+
+
+def test_a_coordinator_starts_without_torch():
+    """It has the shards' handles, for which Ray imports their class: seconds that every worker would wait for."""
+    code = (
+        "import sys, easgd.engines.ray.coordinator, easgd.engines.ray.calls, easgd.engines.ray.private, "
+        "easgd.engines.ray.remote_shard; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_remote_shard_does_all_that_a_shard_does():
+    names = {name for name in vars(ShardActor) if not name.startswith("_")}
+    assert names == {name for name in vars(RemoteShard) if not name.startswith("_")}
+    shard = RemoteShard()
+    assert shard.versions() == {}
+    assert shard.enroll("c", 1, [0], {}) is False

@@ -17,6 +17,7 @@ from easgd.engines.local.control import CENTERS, RANKS, Control, mark_dead, orig
 from easgd.engines.local.environment import worker_environment
 from easgd.engines.local.function import pack
 from easgd.engines.local.group import WorkerProcesses
+from easgd.engines.local.kept_template import borrow, give_back
 from easgd.engines.local.process import WorkerProcess
 from easgd.engines.local.ranks import Ranks
 from easgd.engines.local.template import Template
@@ -141,7 +142,7 @@ class LocalBackend:
     def _template_for(self, environment: dict[str, str]) -> Template | None:
         """The process that workers are forked from, where system and user allow it; it starts with the first."""
         if self._template is None and sys.platform == "linux" and os.environ.get(FORK) != "0":
-            self._template = Template(environment, self._lifeline.read, self.inherit)
+            self._template = borrow(environment)
         return self._template
 
     def poll(self, seconds: float) -> list[Ended]:
@@ -222,7 +223,7 @@ class LocalBackend:
         if hasattr(self, "_deaths"):
             self._deaths.close()
             if self._template is not None:
-                self._template.close()
+                give_back(self._template)
             self._selector.close()
             self._lifeline.close()
             self._ranks.close()

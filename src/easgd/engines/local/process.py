@@ -111,7 +111,7 @@ def _start(
     served = {} if store is None else {LISTEN: str(store)}
     if template is not None:
         with suppress(OSError):  # it was killed: a new interpreter takes longer, and says what is wrong
-            return template.start(target, environment, stdout, stderr, *stores)
+            return template.start(target, environment, stdout, stderr, inherit=inherit, store=store)
     command = [sys.executable, "-m", "easgd.engines.local.child", str(os.getpid()), str(lifeline.read), *target]
     with sigint_blocked():
         # A session of its own: the terminal's Ctrl-C reaches the launcher only, which then decides.

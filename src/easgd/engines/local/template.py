@@ -8,7 +8,8 @@ workers pay once, and one that is restarted is back at its script's first line i
 The process between makes the worker an orphan, which Linux hands to the launcher: the launcher waits for it as for any
 child, and the template may die without taking a worker along. The template does nothing but import: it has no threads
 of its own and touches no accelerator, so a fork of it is a fresh interpreter in all that a script can see. What differs
-by process is made anew: environment, session, output, numpy's random numbers, the name that `ps` shows.
+by process is made anew: environment, session, output, numpy's random numbers, the name that `ps` shows. It outlives its
+run for a while: the next run of the same launcher starts from it (`kept_template`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import ctypes
 import gc
 import json
 import os
+import resource
 import shlex
 import socket
 import subprocess
@@ -34,6 +36,7 @@ from easgd.machine import follow_thread_setting
 
 _ROOM = 4096  # bytes of the command line that a worker's own name may take
 _PR_SET_CHILD_SUBREAPER = 36
+NO_LIFELINE = "-1"  # Linux ends a worker with its parent
 
 
 class Template:
@@ -41,30 +44,39 @@ class Template:
 
     Args:
         environment: what workers have in common; libraries read it when they are imported.
-        lifeline: a descriptor that closes with the launcher.
-        inherit: descriptors that every worker gets, under the same numbers.
     """
 
-    def __init__(self, environment: dict[str, str], lifeline: int, inherit: Sequence[int]) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.made_for = surroundings(environment)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        numbers = [str(theirs.fileno()), str(os.getpid()), str(lifeline)]
-        command = [sys.executable, "-m", "easgd.engines.local.template", *numbers, "-" * _ROOM]
+        command = [sys.executable, "-m", "easgd.engines.local.template", str(theirs.fileno()), str(os.getpid())]
         with theirs, sigint_blocked():
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(theirs.fileno(), lifeline, *inherit),
+                [*command, "-" * _ROOM], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(theirs.fileno(),),
             )  # fmt: skip
 
-    def start(self, target: Sequence[str], environment: dict[str, str], stdout: int, stderr: int, *store: int) -> int:
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start(
+        self, target: Sequence[str], environment: dict[str, str], stdout: int, stderr: int, *,
+        inherit: Sequence[int] = (), store: int | None = None,
+    ) -> int:  # fmt: skip
         """Fork a worker; return its process id. It is a child of this process. OSError if the template has died.
 
-        `store` is the socket of a group's store, for the rank that serves it.
+        `inherit` is the file of a function (`function.pack`), `store` the socket of a group's store, for the rank that
+        serves it.
         """
-        request = json.dumps({"target": list(target), "environment": environment, "cwd": os.getcwd()})
+        request = json.dumps(
+            {"target": list(target), "environment": environment, "cwd": os.getcwd(), "serves": store is not None}
+        )
+        stores = [] if store is None else [store]
         payload = os.memfd_create("easgd-request")  # an environment may be larger than a socket's packet
         try:
             os.write(payload, request.encode(errors="surrogateescape"))
-            descriptors = array.array("i", [payload, stdout, stderr, *store])
+            descriptors = array.array("i", [payload, stdout, stderr, *inherit, *stores])
             _adopt_orphans(True)
             self._socket.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             answer = self._socket.recv(32)
@@ -80,6 +92,14 @@ class Template:
         self._socket.close()
         self._process.kill()
         self._process.wait()
+
+
+def surroundings(environment: dict[str, str]) -> tuple[Any, ...]:
+    """What a process takes over from its parent, and a worker that is forked later cannot change."""
+    # Names of our own are read by the worker, not at an import.
+    common = {name: value for name, value in environment.items() if not name.startswith("EASGD_")}
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return common, os.getcwd(), os.sched_getaffinity(0), os.nice(0), limits, sys.executable
 
 
 def _adopt_orphans(yes: bool) -> None:
@@ -107,23 +127,23 @@ def _preload() -> None:
 def _serve(link: socket.socket) -> dict[str, Any] | None:
     """Fork a worker per request. Returns in the worker, with its request; None in the template, at its end."""
     while True:
-        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(4 * array.array("i").itemsize))
+        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(5 * array.array("i").itemsize))
         if not message:
             return None
-        payload, stdout, stderr, *store = array.array("i", ancillary[0][2])
+        payload, stdout, stderr, *rest = array.array("i", ancillary[0][2])
         between = os.fork()
         if between == 0:
             between = os.getpid()
             if os.fork():
                 os._exit(0)
-            return _become_worker(link, between, payload, stdout, stderr, store)
+            return _become_worker(link, between, payload, stdout, stderr, rest)
         os.waitpid(between, 0)
-        for descriptor in (payload, stdout, stderr, *store):
+        for descriptor in (payload, stdout, stderr, *rest):
             os.close(descriptor)
 
 
 def _become_worker(
-    link: socket.socket, between: int, payload: int, stdout: int, stderr: int, store: Sequence[int]
+    link: socket.socket, between: int, payload: int, stdout: int, stderr: int, rest: list[int]
 ) -> dict[str, Any]:
     """Make what differs by process; return the request."""
     while os.getppid() == between:  # until Linux has handed us to the launcher, which then may wait for us
@@ -139,8 +159,10 @@ def _become_worker(
         request: dict[str, Any] = json.loads(file.read().decode(errors="surrogateescape"))
     os.environ.clear()
     os.environ.update(request["environment"])
-    if store:
-        os.environ[LISTEN] = str(store[0])
+    if request["serves"]:
+        os.environ[LISTEN] = str(rest.pop())
+    if request["target"][0] == "function":  # its file has another number here
+        request["target"][1] = str(rest.pop())
     os.chdir(request["cwd"])
     _renew()
     _rename(request["target"])
@@ -166,7 +188,7 @@ def _rename(target: Sequence[str]) -> None:
     ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
 
 
-def main(link: str, parent: str, lifeline: str) -> int:
+def main(link: str, parent: str) -> int:
     """Serve until the launcher ends; in a forked worker, run it and return its exit code."""
     child.follow_parent(int(parent))
     _preload()
@@ -175,8 +197,8 @@ def main(link: str, parent: str, lifeline: str) -> int:
         request = _serve(socket.socket(fileno=int(link)))
     if request is None:
         return 0
-    return child.main(parent, lifeline, *request["target"])
+    return child.main(parent, NO_LIFELINE, *request["target"])
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(main(*sys.argv[1:3]))

@@ -23,3 +23,13 @@ class Calls:
 
 
 ray = Calls()
+
+
+def shard_name(k: int) -> str:
+    """The name of shard k's actor."""
+    return f"shard-{k}"
+
+
+def find_shard(run: str, k: int) -> Any:
+    """Return the actor of a run's shard k."""
+    return ray.get_actor(shard_name(k), namespace=run)

@@ -28,6 +28,7 @@ from easgd.engines.ray.calls import ray
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.machine_client import MachineClient
 from easgd.engines.ray.messages import LinkError, ShardLink
+from easgd.engines.ray.private import packed
 from easgd.engines.ray.sockets import SocketLink
 from easgd.engines.ray.transport import Transport
 from easgd.errors import UnreachableError
@@ -94,7 +95,7 @@ def open_center(coordinator: CoordinatorProxy, request: JoinRequest) -> dict[str
             return answer
         if answer["upload"]:
             upload(request, answer["shards"], answer["bounds"])
-            coordinator.opened(request.center, request.method)
+            coordinator.opened(request.center, packed(request.method))
         elif time.monotonic() > end:
             raise UnreachableError(f"worker {request.rank}: nobody has opened the center within {OPEN_SECONDS:g} s")
         else:

@@ -47,7 +47,7 @@ class Coordinator:
         self.run: dict[str, Any] | None = None
         self.shards: list[Any] = []
         self.memberships: dict[str, Membership] = {}
-        self.methods: dict[str, Any] = {}
+        self.methods: dict[str, bytes] = {}  # as they came: unpacking them would import torch
         self.incarnations: dict[int, int] = {}  # rank -> incarnations started
         self.held: dict[int, int] = {}  # rank -> incarnation that holds it
         self.output: list[tuple[str, bytes]] = []
@@ -170,8 +170,8 @@ class Coordinator:
         late = time.monotonic() - SILENT_SECONDS
         return sorted(who for who, heard in self.heard.items() if heard < late)
 
-    async def method(self, center: str) -> Any:
-        """Return the method of a center: its shards need it when they are restarted."""
+    async def method(self, center: str) -> bytes | None:
+        """Return the method of a center, packed: its shards need it when they are restarted."""
         return self.methods.get(center)
 
     async def announce(self, center: str) -> None:
@@ -216,8 +216,8 @@ class Coordinator:
             "secret": self.run["secret"],
         }
 
-    async def opened(self, center: str, method: Any) -> None:
-        """Note that the shards have the start value."""
+    async def opened(self, center: str, method: bytes) -> None:
+        """Note that the shards have the start value, and the method, packed, that restarted ones will need."""
         await self._ready()
         self.memberships[center].opened, self.methods[center] = True, method
         self.store.put(f"method/{center}", method)

@@ -11,11 +11,12 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from easgd.engines.ray.calls import find_shard, shard_name
 from easgd.engines.ray.cluster import Cluster, encrypted
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.private import ClusterStore
+from easgd.engines.ray.remote_shard import RemoteShard
 from easgd.engines.ray.settings import Settings
-from easgd.engines.ray.shard_actor import ShardActor
 from easgd.launch.run_directory import OwnedRun
 from easgd.launch.terminal import terminal_setting
 
@@ -53,23 +54,15 @@ def place(run: str, cluster: Cluster, workers: int, settings: Settings) -> tuple
     nodes = cluster.nodes()
     count = settings.shards or min(len(nodes), MOST_SHARDS)
     coordinator = _actor(run, Coordinator, "coordinator", nodes[0], settings, max_concurrency=1000).remote(
-        ClusterStore(run), partial(_shard, run)
+        ClusterStore(run), partial(find_shard, run)
     )
     # One thread for every worker that may wait in it, and some for snapshots.
     threads = 2 * workers + 16
     shard_actors = [
-        _actor(run, ShardActor, _name(k), nodes[k % len(nodes)], settings, max_concurrency=threads).remote()
+        _actor(run, RemoteShard, shard_name(k), nodes[k % len(nodes)], settings, max_concurrency=threads).remote()
         for k in range(count)
     ]
     return coordinator, shard_actors
-
-
-def _name(k: int) -> str:
-    return f"shard-{k}"
-
-
-def _shard(run: str, k: int) -> Any:
-    return ray.get_actor(_name(k), namespace=run)
 
 
 def _actor(run: str, kind: type, name: str, node: dict[str, Any], settings: Settings, max_concurrency: int) -> Any:

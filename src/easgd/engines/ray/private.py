@@ -47,6 +47,17 @@ def authenticated() -> bool:
     return bool(raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN)
 
 
+def packed(value: Any) -> bytes:
+    """Pickle as Ray does: classes of the main module travel by value."""
+    data: bytes = cloudpickle.dumps(value)
+    return data
+
+
+def unpacked(data: bytes) -> Any:
+    """Return what was packed."""
+    return cloudpickle.loads(data)
+
+
 class ClusterStore:
     """Values that outlive the actor that wrote them: Ray's key-value store, on the cluster's head.
 
@@ -57,12 +68,12 @@ class ClusterStore:
         self.run = run
 
     def put(self, key: str, value: Any) -> None:
-        internal_kv._internal_kv_put(self._name(key), cloudpickle.dumps(value), overwrite=True, namespace="easgd")
+        internal_kv._internal_kv_put(self._name(key), packed(value), overwrite=True, namespace="easgd")
 
     def get(self, key: str) -> Any:
         """Return the value; None if there is none."""
-        packed = internal_kv._internal_kv_get(self._name(key), namespace="easgd")
-        return None if packed is None else cloudpickle.loads(packed)
+        found = internal_kv._internal_kv_get(self._name(key), namespace="easgd")
+        return None if found is None else unpacked(found)
 
     def clear(self) -> None:
         internal_kv._internal_kv_del(self._name(""), del_by_prefix=True, namespace="easgd")

@@ -1,4 +1,4 @@
-"""The actor that holds one shard of every center of a run (most have one)."""
+"""What the actor of a shard does: it holds one shard of every center of a run (most have one)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Head = tuple[Any, ...]
 
 
 class ShardActor:
-    """The actor. Its methods run on several threads: a synchronous round is a meeting of them."""
+    """What `RemoteShard` calls, on several threads: a synchronous round is a meeting of them."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)

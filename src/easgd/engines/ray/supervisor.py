@@ -23,6 +23,7 @@ from easgd.engines.ray import actor_link
 from easgd.engines.ray.actor_link import numpy_of, tensors_of
 from easgd.engines.ray.calls import ray
 from easgd.engines.ray.membership import JOINED
+from easgd.engines.ray.private import unpacked
 from easgd.errors import SettingError, UnreachableError
 from easgd.launch.event_log import EventLog
 from easgd.launch.output import say
@@ -118,7 +119,10 @@ class Supervisor:
         self._copy_state()
         for center, membership in self.opened().items():
             if center not in self.methods:
-                self.methods[center] = ray.get(self.coordinator.method.remote(center), timeout=CALL_SECONDS)
+                method = ray.get(self.coordinator.method.remote(center), timeout=CALL_SECONDS)
+                if method is None:
+                    continue  # a coordinator that was killed before it had stored it; its worker tells it again
+                self.methods[center] = unpacked(method)
             self._restore_shards(center, membership)
         due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > self.interval]
         if due:
