@@ -60,6 +60,8 @@ class CenterClient(Protocol):
         wait_seconds: time lost to other workers since it was last set to zero.
         update_sqnorm: Σd² of the last elastic answer; None after any other.
         bytes_sent: bytes that went over a network since it was last set to zero; 0 where there is none.
+        counts_bytes: whether `bytes_sent` is what its exchanges moved; where they stay in memory, each is recorded with
+            the bytes of its message and answer.
         pace: what this worker brings to a run whose period sets itself: the seconds between its exchanges, or in
             synchronous rounds the period that it proposes; 0 where there is none.
         slowest: the largest pace of all workers, as far as this one knows; in rounds, of all that met in the last.
@@ -72,6 +74,7 @@ class CenterClient(Protocol):
     wait_seconds: float
     update_sqnorm: float | None
     bytes_sent: int
+    counts_bytes: bool
     pace: float
     move: Move | None
     hides_rounds: bool

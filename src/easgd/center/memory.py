@@ -16,6 +16,7 @@ class MemoryClient:
 
     living = 1
     hides_rounds = False
+    counts_bytes = False
     move: Move | None = None
 
     def __init__(self, request: JoinRequest) -> None:

@@ -64,6 +64,7 @@ class GroupClient:
         self.layout, self.method, self.launched = request.layout, request.method, request.launched
         self.leads = group.member == plan.owners[0]
         self.wait_seconds, self.bytes_sent = 0.0, 0
+        self.counts_bytes = client is None or client.counts_bytes
         self.update_sqnorm: float | None = None
         self._living, self._version = request.launched, 0
         self._events: list[tuple[str, str]] = []

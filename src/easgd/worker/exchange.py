@@ -270,7 +270,8 @@ class Exchange:
 
     def _account(self, flight: InFlight, start: float) -> None:
         """Note what an exchange took, also one that was not answered."""
-        flight.bytes = self._network_bytes() or flight.bytes
+        sent = self._network_bytes()
+        flight.bytes = sent if self.client.counts_bytes else flight.bytes
         flight.waited, self.client.wait_seconds = self.client.wait_seconds, 0.0
         flight.seconds = max(0.0, time.perf_counter() - start - flight.waited)
 

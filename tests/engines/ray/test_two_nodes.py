@@ -63,7 +63,7 @@ def test_machines_have_a_center_each_and_one_worker_carries_for_all(nodes, tmp_p
         nodes, tmp_path, "launch", "--ray", nodes.address, "-n", "4", "--machine-period", "2", "--interval", "1",
         "--out", str(out), str(script),
     )  # fmt: skip
-    until(lambda: all(at(tmp_path, rank) for rank in range(4)), "all train", 100)
+    until(lambda: all(at(tmp_path, rank) for rank in range(4)), "all train", 200)
     node = until(lambda: joined(out) if len(joined(out)) == 4 else None, "all have joined")
     assert sorted(node.values()) == ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]
     assert {at(tmp_path, rank)[2] for rank in range(4)} == {2}  # α₁ follows the workers of the machine

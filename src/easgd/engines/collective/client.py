@@ -38,6 +38,7 @@ class CollectiveClient:
 
     move: Move | None = None
     hides_rounds = True
+    counts_bytes = True
 
     def __init__(self, request: JoinRequest, initialised: bool = False) -> None:
         self.method, self.layout, self.deadline = request.method, request.layout, request.deadline

@@ -62,6 +62,7 @@ class SharedMemoryClient:
     """One worker's access to the center of its run; a `CenterClient`."""
 
     hides_rounds = False
+    counts_bytes = False
 
     def __init__(self, folder: Path, request: JoinRequest) -> None:
         method, rank = request.method, request.rank

@@ -43,6 +43,7 @@ class RayCenterClient:
     """One worker's access to its center; a `CenterClient`. `connect` makes it."""
 
     hides_rounds = False
+    counts_bytes = True
 
     def __init__(
         self, coordinator: CoordinatorProxy, shards: list[Any], transport: Transport, request: JoinRequest

@@ -29,6 +29,7 @@ class MachineClient:
     """A `CenterClient` of two: `shared` is the machine's center, `upper` the run's."""
 
     hides_rounds = False
+    counts_bytes = True
 
     def __init__(self, upper: RayCenterClient, request: JoinRequest, directory: MachineDirectory) -> None:
         assert request.machine_period is not None
