@@ -86,6 +86,46 @@ def test_fit_is_the_method_written_by_hand(launch):
     assert not list(ended.folder.glob("lightning_logs/**/events*"))
 
 
+UNSHUFFLED = """
+import json
+import lightning.pytorch as L, torch
+from torch.utils.data import DataLoader
+import easgd
+from easgd.integrations.lightning import ElasticAveraging
+
+seen = []
+class Module(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
+    def training_step(self, batch, index):
+        seen.append(batch.flatten().tolist())
+        return self.net(batch).sum()
+    def validation_step(self, batch, index):
+        assert batch.flatten().tolist() == [2.0 * index, 2.0 * index + 1]
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+data = torch.arange(8.0).reshape(8, 1)
+elastic = ElasticAveraging(easgd.EASGD(period=2))
+trainer = L.Trainer(
+    max_epochs=2, callbacks=[elastic], enable_progress_bar=False, enable_model_summary=False, logger=False,
+    enable_checkpointing=False, accelerator="cpu",
+)
+trainer.fit(Module(), DataLoader(data, batch_size=2), DataLoader(data, batch_size=2))
+open(f"told-{elastic.worker.rank}.json", "w").write(json.dumps(seen))
+"""
+
+
+def test_a_loader_that_does_not_shuffle_begins_elsewhere_on_every_worker(launch):
+    """Also in its first epoch, which Lightning begins to read before the callback attaches; not in validation."""
+    ended = launch(UNSHUFFLED)
+    assert ended.code == 0, ended.output
+    assert ended.told(0) == 2 * [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    assert ended.told(1) == 2 * [[4.0, 5.0], [6.0, 7.0], [0.0, 1.0], [2.0, 3.0]]
+    assert "same first gradient" not in ended.output
+
+
 SCALED = """
 from lightning.pytorch.plugins import MixedPrecision
 class Poisoned(Module):

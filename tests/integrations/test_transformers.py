@@ -67,6 +67,45 @@ def tell(**more):
 """
 
 
+UNSHUFFLED = """
+import json, torch
+import easgd
+from easgd.integrations.transformers import ElasticAveragingCallback
+from transformers import Trainer, TrainingArguments
+
+seen = []
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
+    def forward(self, x):
+        if self.training:
+            seen.append(x.flatten().tolist())
+        return {"loss": self.net(x).sum()}
+
+class Unshuffled(Trainer):
+    def _get_train_sampler(self, *args):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+args = TrainingArguments(
+    output_dir="results", num_train_epochs=2, per_device_train_batch_size=2, use_cpu=True, disable_tqdm=True,
+    report_to=[], save_strategy="no",
+)
+elastic = ElasticAveragingCallback(easgd.EASGD(period=2))
+data = [{"x": torch.tensor([float(k)])} for k in range(8)]
+Unshuffled(Net().eval(), args, train_dataset=data, callbacks=[elastic]).train()
+open(f"told-{elastic.worker.rank}.json", "w").write(json.dumps(seen))
+"""
+
+
+def test_a_sampler_that_does_not_shuffle_begins_elsewhere_on_every_worker(launch):
+    """Also of a model in eval mode, as `from_pretrained` leaves it."""
+    ended = launch(UNSHUFFLED)
+    assert ended.code == 0, ended.output
+    assert ended.told(0) == 2 * [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+    assert ended.told(1) == 2 * [[4.0, 5.0], [6.0, 7.0], [0.0, 1.0], [2.0, 3.0]]
+
+
 def test_train_is_the_method_written_by_hand(launch):
     body = """
 args = arguments(num_train_epochs=1, eval_strategy="epoch", save_strategy="epoch")

@@ -14,6 +14,7 @@ from easgd.errors import refuse
 from easgd.integrations.observables import Observables
 from easgd.methods import Method
 from easgd.worker.attach import attach
+from easgd.worker.batch_order import Stream
 from easgd.worker.context import RunContext
 from easgd.worker.held_center import HeldCenter, copied
 from easgd.worker.schedule_free import set_train_modes, train_modes
@@ -35,8 +36,14 @@ class Attachment:
         self.context = RunContext.from_environment()
         self.worker: Worker | None = None
         self.training = False
+        self.stream: Stream | None = None
         self._held: HeldCenter | None = None
         self._center: dict[str, Tensor] | None = None
+
+    def open_stream(self, model: nn.Module) -> Stream:
+        """Return this worker's part of the data; `finish` closes it."""
+        self.stream = Stream(self.context, model)
+        return self.stream
 
     def folder(self, root: str | Path) -> str:
         """Return this worker's folder under `root`; alone, `root` itself."""
@@ -53,7 +60,7 @@ class Attachment:
         if restored is not None:
             set_train_modes(optimizer, [False] * len(optimizer.param_groups))
         self.worker = attach(model, optimizer, self.method, **self.settings)
-        self.worker.orders_batches = False  # frameworks have samplers of their own, see `integrations.samplers`
+        self.worker.orders_batches = False  # the `Stream` does
         # A compiled module prefixes its names; the center's state dict has the plain ones.
         self.model: nn.Module = getattr(model, "_orig_mod", model)
         self.observables = Observables(self.worker)
@@ -119,6 +126,8 @@ class Attachment:
 
     def finish(self, *, load_center: bool = True) -> None:
         """Leave the run; the model keeps the center's weights, unless told otherwise."""
+        if self.stream is not None:
+            self.stream.close()
         if not self.training or self.worker is None:
             return
         if load_center:

@@ -16,7 +16,6 @@ from typing import Any
 from easgd.errors import refuse
 from easgd.extras import require
 from easgd.integrations.attachment import Attachment
-from easgd.integrations.samplers import reorder
 from easgd.methods import Method
 from easgd.worker import seeding
 from easgd.worker.context import RunContext
@@ -30,8 +29,8 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
     """Trains with an elastic method; validates, tests and saves the center, as `WeightAveraging` does its average.
 
     Each worker writes under `default_root_dir/worker-RANK` and logs what it measures of its exchanges (`easgd/…`) to
-    the trainer's own loggers every `log_every_n_steps`. Its random generators are moved to seeds of its own, so that
-    shuffled loaders differ between workers. When `fit` ends the module holds the center.
+    the trainer's own loggers every `log_every_n_steps`. Loaders give each worker batches of its own, also those that do
+    not shuffle. When `fit` ends the module holds the center.
 
     A checkpoint's `state_dict` is the center; `fit(ckpt_path=…)` goes on from the worker's own weights beside it.
 
@@ -64,6 +63,7 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
         # The loader is asked for its first batches before `on_train_start`: attaching would reseed too late.
         if self._reseed:
             seeding.reseed(self.attachment.context.rank, self.attachment.context.incarnation)
+            self.attachment.open_stream(pl_module).watch()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if len(trainer.optimizers) != 1:
@@ -71,8 +71,6 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
                 "optimizers", len(trainer.optimizers), "the callback ties one optimizer's parameters to a center",
                 "call easgd.attach for each model and optimizer in on_train_start",
             )  # fmt: skip
-        if self._reseed:
-            reorder(trainer.train_dataloader, self.attachment.context.rank)
         self.attachment.attach(pl_module, trainer.optimizers[0], self._state, trainer.global_step)
         self._state = None
 

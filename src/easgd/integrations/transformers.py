@@ -18,7 +18,6 @@ from easgd import checkpoint
 from easgd.errors import SettingError
 from easgd.extras import require
 from easgd.integrations.attachment import Attachment
-from easgd.integrations.samplers import reorder
 from easgd.methods import Method
 from easgd.worker.worker import Worker
 
@@ -61,7 +60,7 @@ class ElasticAveragingCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self._own_folder(args)
         if self.attachment.settings.get("reseed", True):
-            reorder(kwargs.get("train_dataloader"), self.attachment.context.rank)
+            self.attachment.open_stream(model).order(kwargs.get("train_dataloader"))
         saved = self._state_file(args, state)
         restored = checkpoint.load(saved) if saved.exists() else None
         self.attachment.attach(model, optimizer, restored, state.global_step)
