@@ -62,21 +62,11 @@ def launcher_events(out: Path, event: str | None = None) -> list[dict[str, Any]]
     return [r for r in map(json.loads, lines) if event in (None, r["event"])]
 
 
-class Launch:
-    """`easgd launch` as a process of its own, in a folder of its own."""
+class RunFiles:
+    """What a run tells through the files in its folder, and is told."""
 
-    def __init__(self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train") -> None:
-        self.folder, self.out, self.script = written(folder, body, name)
-        where = [] if "--join" in options else ["-n", str(workers), "--out", str(self.out)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "easgd", "launch", *where, *options, str(self.script)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            # A script without torch gains nothing from a process that imports it first.
-            env={**os.environ, "EASGD_FORK": str(int("import torch" in body))},
-        )
+    def __init__(self, out: Path) -> None:
+        self.out = out
 
     def pid(self, rank: int, incarnation: int = 0) -> int:
         """Wait until a worker is up; return its process id."""
@@ -88,6 +78,32 @@ class Launch:
         """Wait until all are up."""
         return [self.pid(rank) for rank in range(workers)]
 
+    def events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """What the launcher has recorded so far."""
+        return launcher_events(self.out, event)
+
+    def touch(self, name: str) -> None:
+        """Let scripts that wait for this name go on."""
+        (self.out / name).touch()
+
+
+class Launch(RunFiles):
+    """`easgd launch` as a process of its own, in a folder of its own."""
+
+    def __init__(self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train") -> None:
+        self.folder, out, self.script = written(folder, body, name)
+        super().__init__(out)
+        where = [] if "--join" in options else ["-n", str(workers), "--out", str(self.out)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "easgd", "launch", *where, *options, str(self.script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            # A script without torch gains nothing from a process that imports it first.
+            env={**os.environ, "EASGD_FORK": str(int("import torch" in body))},
+        )
+
     @property
     def run(self) -> str:
         """The run's id, from the environment of worker 0."""
@@ -98,14 +114,6 @@ class Launch:
             .partition("=")[2]
             .removeprefix("local:")
         )
-
-    def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """What the launcher has recorded so far."""
-        return launcher_events(self.out, event)
-
-    def touch(self, name: str) -> None:
-        """Let scripts that wait for this name go on."""
-        (self.out / name).touch()
 
     def wait(self) -> tuple[int, str, str]:
         """Return exit code, stdout and stderr."""
