@@ -119,7 +119,6 @@ class Double(torch.utils.data.Dataset):
         return i, torch.rand(())  # an augmentation, drawn in the loader's own process
 
 
-@pytest.mark.timeout(60)
 def test_worker_processes_repeat_and_differ_between_workers():
     loader = DataLoader(Double(), batch_size=5, num_workers=1, multiprocessing_context="spawn")
     a, b, c = ([(i.tolist(), x.tolist()) for i, x in shard(loader, rank, 2)] for rank in (0, 0, 1))
