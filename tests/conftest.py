@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from hypothesis import settings
 
 from easgd.engines.local import kept_template
-from launching import Launch, alive, until, written
+from launching import Launch, RunFiles, alive, until, written
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -101,17 +102,32 @@ def launched(
 ) -> Callable[..., tuple[int, str, str, Path]]:
     """Run `easgd launch` to its end in this process, which has imported torch, and has a template (`kept_template`).
 
-    For tests of what workers do; those of the launcher itself, or that send it signals, give it a process (`launch`).
+    `beside` is called with the run on a thread, meanwhile. For tests of what workers do; those of the launcher itself,
+    and those that send it signals, give it a process (`launch`).
     """
     from easgd.cli import main
 
-    def run(body: str, *options: str, workers: int = 4, where: str = "a") -> tuple[int, str, str, Path]:
+    def run(
+        body: str, *options: str, workers: int = 4, where: str = "a", beside: Callable[[RunFiles], None] | None = None
+    ) -> tuple[int, str, str, Path]:
         _, out, script = written(tmp_path / where, body, "train")
         capfd.readouterr()
-        code = main(["launch", "-n", str(workers), "--out", str(out), *options, str(script)])
+        with ThreadPoolExecutor() as pool:
+            happens = pool.submit(_ending_with, beside, RunFiles(out)) if beside is not None else None
+            code = main(["launch", "-n", str(workers), "--out", str(out), *options, str(script)])
+        if happens is not None:
+            happens.result()
         return code, *capfd.readouterr(), out
 
     return run
+
+
+def _ending_with(beside: Callable[[RunFiles], None], run: RunFiles) -> None:
+    try:
+        beside(run)
+    except BaseException:
+        run.touch("go")  # a run whose test has failed must end too
+        raise
 
 
 @pytest.fixture(scope="session")

@@ -85,4 +85,4 @@ def test_a_small_shared_memory_is_advised_on(shared, monkeypatch):
 
 def test_bandwidths_are_measured():
     assert memory_bandwidth(megabytes=1, seconds=0.0) > 1e6
-    assert loopback_bandwidth(seconds=0.01) > 1e5
+    assert loopback_bandwidth(seconds=0.0) > 1e5

@@ -16,6 +16,7 @@ from torch.utils.data import (
 
 from easgd.data import shard
 from easgd.errors import SettingError
+from processes import FRESH
 
 DATA = TensorDataset(torch.arange(50))
 
@@ -119,9 +120,8 @@ class Double(torch.utils.data.Dataset):
         return i, torch.rand(())  # an augmentation, drawn in the loader's own process
 
 
-@pytest.mark.timeout(60)
 def test_worker_processes_repeat_and_differ_between_workers():
-    loader = DataLoader(Double(), batch_size=5, num_workers=1, multiprocessing_context="spawn")
+    loader = DataLoader(Double(), batch_size=5, num_workers=1, multiprocessing_context=FRESH)
     a, b, c = ([(i.tolist(), x.tolist()) for i, x in shard(loader, rank, 2)] for rank in (0, 0, 1))
     assert a == b
     assert {x for _, xs in a for x in xs}.isdisjoint({x for _, xs in c for x in xs})

@@ -62,14 +62,40 @@ def launcher_events(out: Path, event: str | None = None) -> list[dict[str, Any]]
     return [r for r in map(json.loads, lines) if event in (None, r["event"])]
 
 
-class Launch:
+class RunFiles:
+    """What a run tells through the files in its folder, and is told."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def pid(self, rank: int, incarnation: int = 0) -> int:
+        """Wait until a worker is up; return its process id."""
+        path = self.out / f"up-{rank}-{incarnation}"
+        until(path.exists, f"worker {rank}, incarnation {incarnation}, is up")
+        return int(path.read_text())
+
+    def pids(self, workers: int = 4) -> list[int]:
+        """Wait until all are up."""
+        return [self.pid(rank) for rank in range(workers)]
+
+    def events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """What the launcher has recorded so far."""
+        return launcher_events(self.out, event)
+
+    def touch(self, name: str) -> None:
+        """Let scripts that wait for this name go on."""
+        (self.out / name).touch()
+
+
+class Launch(RunFiles):
     """`easgd launch` as a process of its own, in a folder of its own."""
 
     def __init__(
         self, folder: Path, body: str, *options: str, workers: int = 4, name: str = "train",
         stdin: int = subprocess.DEVNULL,
     ) -> None:  # fmt: skip
-        self.folder, self.out, self.script = written(folder, body, name)
+        self.folder, out, self.script = written(folder, body, name)
+        super().__init__(out)
         where = [] if "--join" in options else ["-n", str(workers), "--out", str(self.out)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "easgd", "launch", *where, *options, str(self.script)],
@@ -82,16 +108,6 @@ class Launch:
             env={**os.environ, "EASGD_FORK": str(int("import torch" in body))},
         )
 
-    def pid(self, rank: int, incarnation: int = 0) -> int:
-        """Wait until a worker is up; return its process id."""
-        path = self.out / f"up-{rank}-{incarnation}"
-        until(path.exists, f"worker {rank}, incarnation {incarnation}, is up")
-        return int(path.read_text())
-
-    def pids(self, workers: int = 4) -> list[int]:
-        """Wait until all are up."""
-        return [self.pid(rank) for rank in range(workers)]
-
     @property
     def run(self) -> str:
         """The run's id, from the environment of worker 0."""
@@ -102,14 +118,6 @@ class Launch:
             .partition("=")[2]
             .removeprefix("local:")
         )
-
-    def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """What the launcher has recorded so far."""
-        return launcher_events(self.out, event)
-
-    def touch(self, name: str) -> None:
-        """Let scripts that wait for this name go on."""
-        (self.out / name).touch()
 
     def wait(self) -> tuple[int, str, str]:
         """Return exit code, stdout and stderr."""

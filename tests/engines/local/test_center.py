@@ -1,7 +1,6 @@
 """The center in shared memory under real processes: nothing lost, nothing torn, nothing left locked."""
 
 import itertools
-import multiprocessing
 import os
 import signal
 import time
@@ -17,8 +16,8 @@ from easgd.engines.local.client import SharedMemoryClient, read_center
 from easgd.engines.local.control import DEAD, LIVES, STATES, STRIPES, TURN, mark_dead
 from easgd.engines.local.segment import stripes_for
 from easgd.locks import RecordLocks
+from processes import FRESH
 
-SPAWN = multiprocessing.get_context("spawn")
 N = 1_500_000  # five stripes
 
 
@@ -33,7 +32,7 @@ def open_center(folder, rank, method, n=N, workers=4):
 
 
 def start(target, *args):
-    process = SPAWN.Process(target=target, args=args)
+    process = FRESH.Process(target=target, args=args)
     process.start()
     return process
 
@@ -66,7 +65,7 @@ def exchange_many(folder, rank, count, queue):
 
 def test_concurrent_exchanges_lose_no_update(tmp_path):
     """Σxⁱ + x̃ is the same before and after 4 × 120 exchanges of processes that never wait for each other."""
-    queue = SPAWN.Queue()
+    queue = FRESH.Queue()
     processes = [start(exchange_many, tmp_path, rank, 120, queue) for rank in range(4)]
     sums = [queue.get(timeout=100) for _ in processes]
     for process in processes:
@@ -88,7 +87,7 @@ def push_ones(folder, rank, ready):
 
 
 def test_a_snapshot_sees_whole_exchanges_only(tmp_path):
-    ready = [SPAWN.Event(), SPAWN.Event()]
+    ready = [FRESH.Event(), FRESH.Event()]
     pushing = [start(push_ones, tmp_path, rank, ready[rank]) for rank in range(2)]
     try:
         for event in ready:
@@ -110,7 +109,7 @@ def test_a_snapshot_sees_whole_exchanges_only(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_killed_worker_leaves_every_element_before_or_after(tmp_path, seed):
-    ready = SPAWN.Event()
+    ready = FRESH.Event()
     victim = start(push_ones, tmp_path, 0, ready)
     assert ready.wait(60)
     center = open_center(tmp_path, 1, easgd.Downpour())
@@ -136,7 +135,7 @@ def die_in_a_stripe(folder, holding):
 
 
 def test_a_lock_falls_open_when_its_holder_is_killed(tmp_path):
-    holding = SPAWN.Event()
+    holding = FRESH.Event()
     victim = start(die_in_a_stripe, tmp_path, holding)
     assert holding.wait(60)
     center = open_center(tmp_path, 1, easgd.Downpour())
@@ -165,7 +164,7 @@ def meet(folder, rank, rounds, die_at, queue):
 
 
 def test_synchronous_rounds_are_equations_3_and_4(tmp_path):
-    queue = SPAWN.Queue()
+    queue = FRESH.Queue()
     processes = [start(meet, tmp_path, rank, 5, None, queue) for rank in range(3)]
     ours = dict(queue.get(timeout=100) for _ in processes)
     for process in processes:
@@ -180,7 +179,7 @@ def test_synchronous_rounds_are_equations_3_and_4(tmp_path):
 
 def test_a_synchronous_round_survives_a_death(tmp_path):
     """Nobody buries the dead here: the waiting ones find its life lock open, and the round shrinks."""
-    queue = SPAWN.Queue()
+    queue = FRESH.Queue()
     processes = [start(meet, tmp_path, rank, 6, 3 if rank == 1 else None, queue) for rank in range(3)]
     ours = dict(queue.get(timeout=100) for _ in range(2))
     for process in processes:

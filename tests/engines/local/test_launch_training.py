@@ -46,25 +46,26 @@ def seen(one, rank):
     return path.read_text() if path.exists() else ""
 
 
-def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launch):
-    one = launch(TRAINING, "--restarts", "1", "--history", workers=2)
-    one.pids(2)
-    until(lambda: seen(one, 0) == "2", "both are counted")
-    os.kill(one.pid(1), signal.SIGKILL)
-    again = one.pid(1, 1)
-    until(lambda: seen(one, 0) == "2" == seen(one, 1), "the restarted one is in the run")
-    os.kill(again, signal.SIGKILL)
-    until(lambda: seen(one, 0) == "1", "no restart is left: the survivor's α follows")
-    one.touch("go")
-    code, out, _ = one.wait()
+def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launched):
+    def kill_twice(one):
+        one.pids(2)
+        until(lambda: seen(one, 0) == "2", "both are counted")
+        os.kill(one.pid(1), signal.SIGKILL)
+        again = one.pid(1, 1)
+        until(lambda: seen(one, 0) == "2" == seen(one, 1), "the restarted one is in the run")
+        os.kill(again, signal.SIGKILL)
+        until(lambda: seen(one, 0) == "1", "no restart is left: the survivor's α follows")
+        one.touch("go")
+
+    code, out, _, folder = launched(TRAINING, "--restarts", "1", "--history", workers=2, beside=kill_twice)
     assert code == 1
     # The time split; a worker killed in its first half second has written no step yet, so 1 may be missing.
     assert [line.split()[0] for line in out.splitlines()][:2] == ["worker", "0"]
     assert "compute/data/communication" in out
-    center = load_file(one.out / "center.safetensors")
+    center = load_file(folder / "center.safetensors")
     assert {name: tuple(value.shape) for name, value in center.items()} == {"weight": (2, 3), "bias": (2,)}
     assert all(value.isfinite().all() for value in center.values())
-    (report,) = follows(one.out)
+    (report,) = follows(folder)
     assert report.rolls >= 5  # two joins, a death, a join, a death; one that leaves
 
 
@@ -114,15 +115,16 @@ def staleness(one, rank):
     return [r["staleness"] for r in records if r.get("staleness") is not None]
 
 
-def test_the_center_outlives_its_workers(launch):
-    one = launch(TRAINING, "--history", workers=2)
-    for pid in one.pids(2):
-        os.kill(pid, signal.SIGKILL)
-    code, _, err = one.wait()
+def test_the_center_outlives_its_workers(launched):
+    def kill_all(one):
+        for pid in one.pids(2):
+            os.kill(pid, signal.SIGKILL)
+
+    code, _, err, folder = launched(TRAINING, "--history", workers=2, beside=kill_all)
     assert code == 1
     assert "the center is saved" in err
-    assert set(load_file(one.out / "center.safetensors")) == {"weight", "bias"}
-    follows(one.out)
+    assert set(load_file(folder / "center.safetensors")) == {"weight", "bias"}
+    follows(folder)
 
 
 def train(steps: int) -> None:

@@ -1,6 +1,5 @@
 """The history of a center in shared memory, written by real processes, some of which are killed while they exchange."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -17,8 +16,8 @@ from easgd.engines.local.client import SharedMemoryClient, read_center
 from easgd.engines.local.control import mark_dead
 from easgd.launch.backend import RunRequest
 from easgd.launch.run_directory import OwnedRun
+from processes import FRESH
 
-SPAWN = multiprocessing.get_context("spawn")
 N = 540_000  # two stripes
 ELASTIC = easgd.EASGD(period=1, moving_rate=0.3)
 
@@ -88,7 +87,7 @@ def meet_in_a_process(folder):
 
 
 def spawned(target, *args):
-    process = SPAWN.Process(target=target, args=args)
+    process = FRESH.Process(target=target, args=args)
     process.start()
     return process
 

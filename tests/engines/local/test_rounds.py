@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 import torch
 
@@ -12,8 +10,8 @@ from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
 from easgd.engines.local.client import SharedMemoryClient
 from easgd.engines.local.control import APPLIED
+from processes import FRESH
 
-SPAWN = multiprocessing.get_context("spawn")
 N = 600_000  # two stripes
 PUSHES = (1e8, 1.0, -1e8)
 """In float32 (1e8 + 1) − 1e8 = 0, but (1e8 − 1e8) + 1 = 1: the order shows."""
@@ -36,10 +34,10 @@ def meet(folder, rank, go, begun, queue):
 
 
 def test_a_sum_does_not_depend_on_who_comes_first(tmp_path):
-    queue = SPAWN.Queue()
-    signals = [(SPAWN.Semaphore(0), SPAWN.Semaphore(0)) for _ in PUSHES]
+    queue = FRESH.Queue()
+    signals = [(FRESH.Semaphore(0), FRESH.Semaphore(0)) for _ in PUSHES]
     processes = [
-        SPAWN.Process(target=meet, args=(tmp_path, rank, *signals[rank], queue), daemon=True)
+        FRESH.Process(target=meet, args=(tmp_path, rank, *signals[rank], queue), daemon=True)
         for rank in range(len(PUSHES))
     ]
     for process in processes:
