@@ -13,10 +13,10 @@ from launching import until
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """Shared memory of one megabyte."""
+    """Shared memory of eight megabytes."""
     path = tmp_path / "shm"
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("this machine does not let us mount a small disk")
     monkeypatch.setenv("EASGD_SHARED", str(path))

@@ -63,10 +63,15 @@ class DisturbedRun:
         found = [line for line in read_json_lines(self.out / "records-launcher.jsonl") if line["event"] == kind]
         return [str(line["detail"]) for line in found if rank is None or line["worker"] == rank]
 
-    def one_more(self, kind: str) -> Callable[[], bool]:
+    def paused(self, rank: int) -> bool:
+        """Whether a pause is the last that was recorded of a worker."""
+        lines = [line for line in read_json_lines(self.out / "records-launcher.jsonl") if line["worker"] == rank]
+        return bool(lines) and lines[-1]["event"] == "paused"
+
+    def one_more(self, kind: str, rank: int | None = None) -> Callable[[], bool]:
         """Return the condition that another event of this kind is recorded after this call."""
-        known = len(self.events(kind))
-        return lambda: len(self.events(kind)) > known
+        known = len(self.events(kind, rank))
+        return lambda: len(self.events(kind, rank)) > known
 
     def trains(self, rank: int, incarnation: int) -> Callable[[], bool]:
         """Return the condition that this incarnation trains."""
