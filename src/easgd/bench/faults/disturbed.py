@@ -84,7 +84,8 @@ class DisturbedRun:
         steps = [record for record in records if isinstance(record, Step)]
         reached = [record.clock for record in steps if record.staleness is not None]
         reached += [int(r.detail.split()[1]) for r in records if isinstance(r, Event) and r.event == "last exchange"]
-        return steps[-1].clock + 1 - max(reached, default=0)
+        # A signal may come between a step and its record: then one step more has reached the center.
+        return max(0, steps[-1].clock + 1 - max(reached, default=0))
 
     def close(self) -> None:
         """End it, also if a measurement failed."""
