@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Protocol
 
 Handler = Callable[[int, FrameType | None], None]
+_MAIN = threading.main_thread().ident
 
 
 @contextmanager
@@ -31,6 +32,36 @@ def handle_signals(handler: Handler) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class _Held:
+    """Whether the main thread is where no signal may interrupt it, and what is to be raised afterwards."""
+
+    depth = 0
+    pending: BaseException | None = None
+
+
+def hold() -> None:
+    """Begin a stretch of the main thread that `interrupt` does not break up; nothing happens in other threads."""
+    if threading.get_ident() == _MAIN:
+        _Held.depth += 1
+
+
+def let_go() -> None:
+    """End the stretch; raise what came meanwhile."""
+    if threading.get_ident() == _MAIN:
+        _Held.depth -= 1
+        if _Held.pending is not None and not _Held.depth:
+            pending, _Held.pending = _Held.pending, None
+            raise pending
+
+
+def interrupt(error: BaseException) -> None:
+    """Raise an error from a signal's handler: at once, or at the end of the stretch that the main thread is in."""
+    if _Held.depth:
+        _Held.pending = error
+    else:
+        raise error
 
 
 class Stoppable(Protocol):

@@ -1,8 +1,11 @@
 """The benchmark `chaos`: which kills there are, and what counts as a step that was not lost."""
 
+import runpy
+
 import pytest
 
 from easgd.bench.chaos.measure import kills, reached_by_easgd
+from easgd.bench.faults import measure as faults
 from easgd.cli import main
 
 
@@ -30,3 +33,18 @@ def test_options_of_another_benchmark_are_refused(capsys):
 def test_killed_workers_cost_little(capsys):
     assert main(["bench", "chaos", "--seconds", "20", "--json"]) == 0
     assert "EASGD" in capsys.readouterr().out
+
+
+def test_the_rows_of_faults_name_cases_that_the_table_has():
+    """What `easgd bench faults` prints must find its line in docs/faults.md."""
+    import re
+    from pathlib import Path
+
+    source = Path(faults.__file__).read_text()
+    engines = {"{engine}": ("local", "ray"), "ray": ("ray",)}
+    found = {(number, name) for number, engine in re.findall(r'f?"(\d+) (\{engine\}|ray): ', source)
+             for name in engines[engine]}  # fmt: skip
+    assert len(found) >= 13
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fault_figures.py"))
+    table = tool["TABLE"].read_text()
+    assert tool["filled"](table, dict.fromkeys(found, "1 s")).count("| 1 s |") == len(found)

@@ -4,6 +4,8 @@ torchft's side runs for real, each worker in a thread; its manager is a stand-in
 Ours is the simulator with the same gradients.
 """
 
+import os
+import signal
 import threading
 from unittest.mock import MagicMock
 
@@ -13,6 +15,9 @@ import torch
 import descendants
 import easgd
 import problems
+from easgd.bench.chaos.jobs import STOP
+from easgd.bench.chaos.measure import under_torchft
+from launching import until
 
 pytest.importorskip("torchft")
 from torchft.local_sgd import DiLoCo, LocalSGD
@@ -131,3 +136,18 @@ def test_the_rule_of_streaming_diloco_is_torchfts(delay, mixing):
     rule = descendants.streaming([1.0, 2.0], 2, 6, delay, mixing, 2.0, 1.0, 2.0, 30)
     for row in rows:
         torch.testing.assert_close(torch.tensor(row), torch.tensor(rule, dtype=torch.float32), rtol=0, atol=1e-5)
+
+
+@pytest.mark.timeout(300)
+def test_the_contestant_of_the_chaos_benchmark_survives_a_kill(tmp_path):
+    """torchft's own lighthouse and managers: a replica is killed, is started again, and goes on with the other."""
+
+    def reached(rank, but=()):
+        found = {path.name: path.read_bytes() for path in tmp_path.glob(f"reached-{rank}-*")}
+        return {name for name, clock in found.items() if clock.strip() and name not in but}
+
+    with under_torchft(tmp_path, 2):
+        first = until(lambda: reached(0) and reached(1), "both have averaged")
+        os.kill(int((tmp_path / "pid-1").read_text()), signal.SIGKILL)
+        until(lambda: reached(1, first), "it averages again")
+        (tmp_path / STOP).touch()

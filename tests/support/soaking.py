@@ -112,8 +112,8 @@ class Soak:
         restarts = ["-n", str(WORKERS), "--restarts", "1000000", "--history", "--out", str(self.out)]
         self.process = self.launch("launcher", *restarts, *options)
         self.name = until(lambda: next(iter(live_runs()), None), "the run is there", START)
-        if "--ray" in options:
-            until((self.out / "history").exists, "its folder is there", START)
+        # What is in the folder before the launcher has prepared it is moved aside.
+        until((self.out / ("history" if "--ray" in options else "logs")).exists, "its folder is there", START)
         self.disk.aside("history", folder / "history")
         (self.told / "begin").touch()
         self.pids()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from easgd.errors import SettingError
+from easgd.signals import interrupt
 
 APART = 3
 """Exit code of a worker that went to its end, but whose last exchanges the center refused: it has diverged."""
@@ -38,13 +39,16 @@ class TerminatedError(BaseException):
 
 
 def obey_signals() -> None:
-    """Let SIGINT and SIGTERM end the target, so that its workers part from the center, and not the process at once."""
+    """Let SIGINT and SIGTERM end the target, so that its workers part from the center, and not the process at once.
 
-    def terminate(number: int, frame: object) -> None:
-        raise TerminatedError
+    Neither breaks up a change of the center that is under way: half of it would be in no account.
+    """
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, terminate)
+    def obey(number: int, frame: object) -> None:
+        interrupt(KeyboardInterrupt() if number == signal.SIGINT else TerminatedError())
+
+    signal.signal(signal.SIGINT, obey)
+    signal.signal(signal.SIGTERM, obey)
 
 
 def _part() -> None:

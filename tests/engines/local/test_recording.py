@@ -16,6 +16,7 @@ from easgd.engines.local.client import SharedMemoryClient, read_center
 from easgd.engines.local.control import mark_dead
 from easgd.launch.backend import RunRequest
 from easgd.launch.run_directory import OwnedRun
+from easgd.launch.target import TerminatedError, obey_signals
 from processes import FRESH
 
 N = 540_000  # two stripes
@@ -69,6 +70,33 @@ def test_moves_in_place_replay(tmp_path):
         assert center.move([(x[:1000], 1.0), (x[1000:], 0.9)], 0.3, 0)
     center.leave()
     assert checked(tmp_path).exchanges == 6  # two stripes
+
+
+def test_a_signal_does_not_break_up_a_stripe(tmp_path, monkeypatch):
+    """Case 32: SIGTERM comes when one of two pieces has moved; both move, the clock ticks, then it is obeyed."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    center = open_center(tmp_path, 0, ELASTIC, n=1000)
+    move = center.states[0].move_
+
+    def told_to_end(*what):
+        signal.raise_signal(signal.SIGTERM)
+        return move(*what)
+
+    monkeypatch.setattr(center.states[0], "move_", told_to_end)
+    obey_signals()
+    try:
+        x = torch.ones(1000)
+        with pytest.raises(TerminatedError):
+            center.move([(x[:400], 1.0), (x[400:], 1.0)], 0.3, 0)
+    finally:
+        monkeypatch.undo()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert torch.equal(x, torch.full((1000,), 0.7))
+    assert center.version == 1
+    assert center.exchange(torch.ones(1000), 0.3) is not None, "the last exchange"
+    center.leave()
+    assert checked(tmp_path).exchanges == 2
 
 
 SYNC = easgd.EASGD(period=1, moving_rate=0.3, sync=True)

@@ -11,6 +11,7 @@ pytest.importorskip("ray")
 from easgd import runtime
 from easgd.engines.ray import backend
 from easgd.engines.ray.backend import OwnedRayBackend
+from easgd.engines.ray.pauses import Pauses
 
 
 @pytest.fixture
@@ -19,7 +20,8 @@ def owner(monkeypatch):
     one = OwnedRayBackend.__new__(OwnedRayBackend)
     one.run_id, one.now, one.actors = "run", 0.0, set()
     one._own, one._foreign, one._gone, one._seen, one._missing = set(), set(), set(), set(), {}
-    one.supervisor = SimpleNamespace(copy={"held": {3: 0}, "memberships": {"c": {"incarnations": {}}}})
+    one._pauses = Pauses()
+    one.supervisor = SimpleNamespace(copy={"held": {3: 0}, "memberships": {"c": {"incarnations": {}}}, "silent": []})
 
     def get_actor(name, namespace):
         if name not in one.actors:
@@ -60,3 +62,19 @@ def test_a_worker_that_joined_between_two_looks_existed(owner):
 def test_a_rank_that_nobody_uses_is_given_up_in_the_end(owner):
     assert at(owner, 0.0) == ["join"]
     assert at(owner, backend.START_SECONDS + 1.0) == ["death"]
+
+
+def test_a_silent_worker_is_paused_once_and_resumes_unless_it_has_ended(owner, capsys):
+    """Case 33."""
+    owner._own.add((3, 0))
+    owner.supervisor.copy["silent"] = [(3, 0, "17 on node-b")]
+    assert at(owner, 0.0) == ["paused"]
+    assert at(owner, 1.0) == []
+    assert "on node-b, kill -CONT 17 lets it go on, kill -KILL 17 ends it" in capsys.readouterr().err
+    owner.supervisor.copy["silent"] = []
+    assert at(owner, 2.0) == ["resumed"]
+    owner.supervisor.copy["silent"] = [(3, 0, "17 on node-b")]
+    assert at(owner, 3.0) == ["paused"]
+    owner.supervisor.copy.update(silent=[], held={3: 1})
+    owner._own.add((3, 1))
+    assert at(owner, 4.0) == [], "its next incarnation holds the rank"

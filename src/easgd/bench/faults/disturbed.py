@@ -63,10 +63,15 @@ class DisturbedRun:
         found = [line for line in read_json_lines(self.out / "records-launcher.jsonl") if line["event"] == kind]
         return [str(line["detail"]) for line in found if rank is None or line["worker"] == rank]
 
-    def one_more(self, kind: str) -> Callable[[], bool]:
+    def paused(self, rank: int) -> bool:
+        """Whether a pause is the last that was recorded of a worker."""
+        lines = [line for line in read_json_lines(self.out / "records-launcher.jsonl") if line["worker"] == rank]
+        return bool(lines) and lines[-1]["event"] == "paused"
+
+    def one_more(self, kind: str, rank: int | None = None) -> Callable[[], bool]:
         """Return the condition that another event of this kind is recorded after this call."""
-        known = len(self.events(kind))
-        return lambda: len(self.events(kind)) > known
+        known = len(self.events(kind, rank))
+        return lambda: len(self.events(kind, rank)) > known
 
     def trains(self, rank: int, incarnation: int) -> Callable[[], bool]:
         """Return the condition that this incarnation trains."""
@@ -79,7 +84,8 @@ class DisturbedRun:
         steps = [record for record in records if isinstance(record, Step)]
         reached = [record.clock for record in steps if record.staleness is not None]
         reached += [int(r.detail.split()[1]) for r in records if isinstance(r, Event) and r.event == "last exchange"]
-        return steps[-1].clock + 1 - max(reached, default=0)
+        # A signal may come between a step and its record: then one step more has reached the center.
+        return max(0, steps[-1].clock + 1 - max(reached, default=0))
 
     def close(self) -> None:
         """End it, also if a measurement failed."""

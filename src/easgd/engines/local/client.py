@@ -45,6 +45,7 @@ from easgd.errors import SettingError, refuse
 from easgd.kernels import fused
 from easgd.locks import RecordLocks
 from easgd.methods import Method
+from easgd.signals import hold, let_go
 
 LIFE_SECONDS = 60.0
 REST = "rest.safetensors"
@@ -277,10 +278,13 @@ class SharedMemoryClient:
             try:
                 for s in self._order[fragment]:
                     self.wait_seconds += locks.take(STRIPES + s)
+                    # A signal may end the wait for a lock, not a stripe between its entry, its vectors and its clock.
+                    hold()
                     try:
                         part = work(s)
                     finally:
                         locks.release(STRIPES + s)
+                        let_go()
                     total += part or 0.0
             finally:
                 self.snapshot_lock.leave()
