@@ -37,6 +37,13 @@ except OSError:
 FORKED = "import torch\n"  # then a worker is forked from the process that has imported it
 
 
+@pytest.fixture(autouse=True)
+def _no_size_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`shutil` believes these before it asks a terminal; whoever runs the tests may have set them."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, int]]:
     """The two ends of a terminal: where a user types, and what a process reads from."""

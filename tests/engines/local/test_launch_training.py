@@ -163,9 +163,6 @@ for step in range(300):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-with torch.no_grad():
-    model.load_state_dict(worker.center())
-    (out / f"loss-{rank}").write_text(str((model(inputs) - targets).square().mean().item()))
 """
 
 
@@ -175,7 +172,11 @@ def test_one_worker_diverges_and_the_others_do_not_notice(launched, schedule):
     code, _, err, folder = launched(DIVERGING, "--schedule", schedule, workers=3)
     assert code == 3
     assert "worker 1 ends apart from the center" in err
-    assert all(float((folder / f"loss-{rank}").read_text()) < 1e-3 for rank in (0, 2))
+    # The center of the end: one worker may be done before another has begun, and sees it in between.
+    torch.manual_seed(0)
+    inputs = torch.randn(256, 8)
+    targets, center = inputs @ torch.randn(8, 1), load_file(folder / "center.safetensors")
+    assert float((inputs @ center["weight"].T + center["bias"] - targets).square().mean()) < 1e-3
     refused = [r for r in read_records(folder) if isinstance(r, Event) and r.event == "refused"]
     assert {r.worker for r in refused} == {1}
     assert {e["worker"] for e in launcher_events(folder, "leave")} == {0, 2}
