@@ -32,9 +32,9 @@ demo-figures: demo
 	  --user-data-dir=$$(mktemp -d) --window-size=1270,900 --virtual-time-budget=4000 \
 	  --screenshot=docs/figures/report.png "file://$(CURDIR)/demo/comparison/report/index.html"
 
-# Six at a time on two processors: a test often waits for processes that it has started.
+# Four at a time on two processors: a test often waits for processes that it has started.
 test: setup
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -37,7 +37,9 @@ from easgd.training.training_worker import FINAL, STOP, work
 from easgd.training.view import View
 
 BARRIER_SECONDS = 2.0
-"""A checkpoint barrier waits this long plus four steps; one that failed is repeated after five times that."""
+"""A checkpoint barrier waits this long plus four steps; one that failed is repeated after five times that, and then
+waits twice as long as before: a large state or a busy machine may need more."""
+LONGEST_BARRIER = 64.0
 
 
 class ProcessRunner:
@@ -61,6 +63,7 @@ class ProcessRunner:
         self._snapshots = 0
         self.grid, self._point = Grid.of(config, self.task.most_steps), -1
         self._draft: Path | None = None
+        self._barrier = BARRIER_SECONDS
         self._target_reached = False
 
     # running ---------------------------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ class ProcessRunner:
                 self._draft = self.checkpoints.draft(self._number)
                 with contextlib.suppress(OSError):
                     self._draft.mkdir(parents=True)
-                self._deadline = now + self._patience()
+                self._deadline = now + self._patience(self._barrier)
             return
         parts = {path.name for path in self._draft.glob(f"*{SUFFIX}")}
         here = all(f"worker-{rank}{SUFFIX}" in parts for rank in center.joined())
@@ -228,15 +231,18 @@ class ProcessRunner:
         if slots is not None:
             self._complete(self._number, {"slots": slots, "version": center.version, "clocks": center.clocks})
             self._draft, self._next_checkpoint = None, now + self.config.checkpoint_every
+            self._barrier = BARRIER_SECONDS
         elif now > self._deadline:
             missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]
             self.view.note(f"no checkpoint now: workers {missing} did not save their state in time; trying again later")
             shutil.rmtree(self._draft, ignore_errors=True)
-            self._draft, self._next_checkpoint = None, now + max(5 * self._patience(), self.config.checkpoint_every)
+            pause = max(5 * self._patience(BARRIER_SECONDS), self.config.checkpoint_every)
+            self._draft, self._next_checkpoint = None, now + pause
+            self._barrier = min(2 * self._barrier, LONGEST_BARRIER)
 
-    def _patience(self) -> float:
+    def _patience(self, barrier: float) -> float:
         step = self.monitor.time * len(self.monitor.workers) / max(1, self.monitor.steps)
-        return BARRIER_SECONDS + 4 * step
+        return barrier + 4 * step
 
     def _complete(self, number: int, center: dict[str, Any]) -> None:
         self._read()  # the workers wait: all records so far belong to this checkpoint

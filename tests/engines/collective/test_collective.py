@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -85,7 +86,10 @@ def test_a_process_group_is_a_run_of_its_own(left, pair):
 
 def test_a_lost_rank_is_named(left):
     for rank in range(3):
-        assert left[rank]["lost"].startswith(f"worker {rank}: rank 3")
+        # On a busy machine another rank may be too slow as well; the lost one is named all the same.
+        lost = re.fullmatch(rf"worker {rank}: rank ([\d, ]+) is lost, or too slow.*", left[rank]["lost"], re.DOTALL)
+        assert lost is not None, left[rank]["lost"]
+        assert "3" in lost[1].split(", ")
 
 
 def test_an_asynchronous_method_is_refused(left):
