@@ -44,6 +44,7 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
         self.attachment = Attachment(method, {**settings, "reseed": False})
         self._state: dict[str, Any] | None = None
         self._logged = 0
+        self._left: list[Path] = []  # folders that loggers had opened under the common root
 
     @property
     def worker(self) -> Worker | None:
@@ -57,7 +58,7 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
         trainer._default_root_dir = new
         for logger in trainer.loggers:
             if getattr(logger, "_root_dir", None) == old:
-                _move(logger, new)
+                self._left.append(_move(logger, new))
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         # The loader is asked for its first batches before `on_train_start`: attaching would reseed too late.
@@ -100,6 +101,12 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self.attachment.finish()
+        # Not before: another worker that starts now may be about to open a file in them.
+        while self._left:
+            folder = self._left.pop()
+            with suppress(OSError):  # another worker's files may be there still, or a former run's
+                folder.rmdir()
+                folder.parent.rmdir()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if self.attachment.training:
@@ -110,8 +117,11 @@ class ElasticAveraging(Callback):  # type: ignore[misc]
         self._state = checkpoint.get(STATE)
 
 
-def _move(logger: Any, root: str) -> None:
-    """Move a TensorBoard or CSV logger to another root, with what it has opened before any callback is asked."""
+def _move(logger: Any, root: str) -> Path:
+    """Move a TensorBoard or CSV logger to another root, with what it has opened before any callback is asked.
+
+    Returns the folder that it leaves.
+    """
     left = Path(logger.log_dir)
     if hasattr(logger._experiment, "close"):
         logger._experiment.close()
@@ -121,6 +131,4 @@ def _move(logger: Any, root: str) -> None:
             setattr(logger, name, root)
     for events in left.glob(f"events.out.tfevents.*.{os.getpid()}.*"):
         events.unlink()
-    with suppress(OSError):  # another worker's files may be there still, or a former run's
-        left.rmdir()
-        left.parent.rmdir()
+    return left
