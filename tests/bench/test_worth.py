@@ -1,5 +1,6 @@
 """The worth of a worker: both ends of its scale, and runs that are not repeated."""
 
+import pytest
 import torch
 
 from easgd.bench import worth
@@ -53,8 +54,9 @@ def test_a_result_that_is_there_is_not_trained_again(tmp_path, monkeypatch):
     assert list(Records(tmp_path / "r.jsonl").results([s for s, _ in first])) == first
 
 
-def test_every_row_of_the_table_can_be_made():
-    for s in worth.settings("gpt", 4, 400, 0):
+@pytest.mark.parametrize("job", JOBS)
+def test_every_row_of_the_table_can_be_made(job):
+    for s in worth.settings(job, 4, 400, 0):
         assert s.label
         if s.method not in ("alone", "ddp"):
             worth.runs.registry.get(s.method)(**s.options)
