@@ -7,7 +7,7 @@ import math
 import pytest
 
 from easgd.bench.link import network, race, summary, throughput
-from easgd.bench.link.cases import OURS, RIVALS, all_cases, case
+from easgd.bench.link.cases import OURS, RIVALS, TORCHFT, all_cases, case
 from easgd.bench.link.contestant import Spec
 from easgd.cli import main
 from easgd.errors import SettingError
@@ -95,6 +95,17 @@ def test_a_failed_run_is_repeated_and_a_done_one_is_not(tmp_path, monkeypatch):
     assert done == [*specs, specs[1]]
     race.run(specs, tmp_path / "race.jsonl", said.append)
     assert len(done) == 3
+    race.run(race.plan(["gpt"], [case("ddp")], [10, None], limit=5.0), tmp_path / "race.jsonl", said.append)
+    assert len(done) == 3, "a run that had more time does for one that may have less"
+    with pytest.raises(StopIteration):
+        race.run(race.plan(["gpt"], [case("ddp")], [None], limit=500.0), tmp_path / "race.jsonl", said.append)
+
+
+def test_of_two_runs_the_one_with_more_time_counts():
+    long, short = (Spec("gpt", "diloco/period=50", 10, 30, 10, limit) for limit in (9.0, 4.0))
+    records = {long: record(points=POINTS), short: record(points=POINTS[:1])}
+    assert summary.time_to(records, "gpt", "diloco/period=50", 10, 0.4) == summary.Time(2.5)
+    assert [one.name for one in summary.taking_part(records)] == ["diloco/period=50"]
 
 
 class Nothing:
@@ -121,7 +132,7 @@ def test_steps_that_cost_more_are_not_taken_for_the_others():
 
 def test_methods_come_from_the_registry():
     names = [one.name for one in all_cases()]
-    assert set(RIVALS) < set(names)
+    assert set(RIVALS) - {TORCHFT} < set(names), "torchft takes part where it is installed"
     assert all((name in names) or name.split("/")[0] not in registry.names() or "auto" in name for name in OURS)
     one = case("eamsgd/period=50/compression=int8")
     assert (one.title, one.momentum, one.compression) == ("EAMSGD, τ = 50, int8", 0.9, "int8")

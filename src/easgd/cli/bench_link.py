@@ -95,8 +95,9 @@ def _race(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, .
         seed=options.seed,
     )  # fmt: skip
     found = race.run(plan, options.out / race.FILE, say)
-    text = summary.write(found, cases, speeds, options.out)
+    shown = summary.taking_part(found)
+    text = summary.write(found, shown, speeds, options.out)
     if options.json:
-        return summary.rows(found, cases, speeds)
+        return summary.rows(found, shown, speeds)
     print(text)
     return None

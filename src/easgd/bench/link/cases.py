@@ -7,26 +7,28 @@ of its constructor, and `compression` of its messages. A method that this versio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from easgd.errors import SettingError, unknown
 from easgd.methods import Method, registry
 from easgd.settings import assignment, literal
 
-ALONE = "alone"
+ALONE, TORCHFT = "alone", "torchft-diloco"
+POST_LOCAL_PERIOD, TORCHFT_PERIOD = 10, 50
 RIVALS = {
     "ddp": "DDP",
     "ddp-fp16": "DDP, fp16 hook",
     "ddp-powersgd": "DDP, PowerSGD hook",
-    "post-local": "post-local SGD, τ = 10",
+    "post-local": f"post-local SGD, τ = {POST_LOCAL_PERIOD}",
+    TORCHFT: f"DiLoCo of torchft, τ = {TORCHFT_PERIOD}",
 }
 """On a process group: synchronous, so that every link gives them the same numbers."""
 OURS = (
-    "easgd/period=10",
     "easgd/period=auto/compression=int8",
-    "eamsgd/period=50/compression=int8",
     "eamsgd/period=auto/compression=int8",
     "diloco/period=50/compression=int8",
+    "localsgd/period=10/compression=int4",
 )
 
 
@@ -55,8 +57,8 @@ class Case:
     @property
     def cycle(self) -> int:
         """Steps after which the work repeats: the period of what averages, one step of DDP."""
-        if self.name == "post-local":
-            return 10
+        if self.name in (periods := {"post-local": POST_LOCAL_PERIOD, TORCHFT: TORCHFT_PERIOD}):
+            return periods[self.name]
         period = 1 if self.method is None else self.method.period
         return period if isinstance(period, int) else 50
 
@@ -91,7 +93,7 @@ def case(name: str) -> Case:
 
 def all_cases() -> list[Case]:
     """Return every case that this version can run, the rivals first."""
-    found = [case(name) for name in (ALONE, *RIVALS)]
+    found = [case(name) for name in (ALONE, *RIVALS) if name != TORCHFT or find_spec("torchft") is not None]
     for name in OURS:
         try:
             found.append(case(name))

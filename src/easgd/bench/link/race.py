@@ -71,10 +71,10 @@ def _specs(
 
 
 def run(specs: Sequence[Spec], out: Path, say: Say, *, both: bool = False) -> dict[Spec, dict[str, Any]]:
-    """Do what has no record yet; return the records of all."""
+    """Do what has no record yet; return all records of the file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     known = records(out)
-    todo = [spec for spec in specs if spec not in known]
+    todo = [spec for spec in specs if not any(_covers(one, spec) for one in known)]
     if todo:
         say(f"{len(specs) - len(todo)} of {len(specs)} runs are in {out}; {len(todo)} to do")
         with Laboratory() as lab:
@@ -84,7 +84,13 @@ def run(specs: Sequence[Spec], out: Path, say: Say, *, both: bool = False) -> di
                     file.write(json.dumps(record) + "\n")
                 say(f"{number}/{len(todo)} {_line(record)}")
         known = records(out)
-    return {spec: known[spec] for spec in specs if spec in known}
+    return known
+
+
+def _covers(known: Spec, spec: Spec) -> bool:
+    """Whether a run that was done is the one that is asked for, with the same budget or a larger one."""
+    same = msgspec.structs.replace(known, limit=spec.limit, steps=spec.steps) == spec
+    return same and known.limit >= spec.limit and known.steps >= spec.steps
 
 
 def records(path: Path) -> dict[Spec, dict[str, Any]]:

@@ -13,11 +13,11 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from easgd.bench.link.cases import ALONE, Case
+from easgd.bench.link.cases import ALONE, POST_LOCAL_PERIOD, TORCHFT, Case
 from easgd.bench.link.jobs import Job
 from easgd.worker.attach import attach
 
-POST_LOCAL_PERIOD, POST_LOCAL_START, POST_LOCAL_WARMUP = 10, 2, 9
+POST_LOCAL_START, POST_LOCAL_WARMUP = 2, 9
 """The averager counts from 0: with 9, parameters are averaged after steps 10, 20, …, where they are measured."""
 POWERSGD_RANK, POWERSGD_START = 2, 2
 """PowerSGD's first steps reduce whole gradients: two, the fewest that it allows with error feedback."""
@@ -52,8 +52,8 @@ class Side:
         """End what the side holds open; one process alone holds nothing."""
 
 
-class DataParallel(Side):
-    """DistributedDataParallel on gloo, with one of its hooks or none."""
+class Synchronous(Side):
+    """A rank of a process group on gloo; the base of those that wait for each other."""
 
     synchronous = True
 
@@ -61,6 +61,24 @@ class DataParallel(Side):
         super().__init__(contestant, job)
         distributed.init_process_group("gloo")
         self.rank = distributed.get_rank()
+
+    def meet(self) -> None:
+        distributed.barrier()
+
+    def agree(self, stop: bool) -> bool:
+        flag = torch.tensor(float(stop))
+        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+        return bool(flag)
+
+    def close(self) -> None:
+        distributed.destroy_process_group()
+
+
+class DataParallel(Synchronous):
+    """DistributedDataParallel, with one of its hooks or none."""
+
+    def __init__(self, contestant: Case, job: Job) -> None:
+        super().__init__(contestant, job)
         # PowerSGD reduces from callbacks, whose order among several buckets may differ between the ranks: gloo aborts.
         cap = ONE_BUCKET if contestant.name == "ddp-powersgd" else None
         wrapped = DistributedDataParallel(self.plain, bucket_cap_mb=cap)
@@ -77,17 +95,6 @@ class DataParallel(Side):
         wrapped.register_comm_hook(state, hook.post_localSGD_hook)
         averager = PeriodicModelAverager(period=POST_LOCAL_PERIOD, warmup_steps=POST_LOCAL_WARMUP)
         self.optimizer = PostLocalSGDOptimizer(optim=self.optimizer, averager=averager)
-
-    def meet(self) -> None:
-        distributed.barrier()
-
-    def agree(self, stop: bool) -> bool:
-        flag = torch.tensor(float(stop))
-        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-        return bool(flag)
-
-    def close(self) -> None:
-        distributed.destroy_process_group()
 
 
 def _fp16(_: DataParallel, wrapped: DistributedDataParallel) -> None:
@@ -127,9 +134,18 @@ class Elastic(Side):
 @contextmanager
 def side_of(contestant: Case, job: Job) -> Iterator[Side]:
     """Give the side of a case, and close it."""
-    kind: Any = Side if contestant.name == ALONE else Elastic if contestant.method is not None else DataParallel
-    side = kind(contestant, job)
+    side = _kind(contestant)(contestant, job)
     try:
         yield side
     finally:
         side.close()
+
+
+def _kind(contestant: Case) -> type[Side]:
+    if contestant.name == ALONE:
+        return Side
+    if contestant.name == TORCHFT:
+        from easgd.bench.link.torchft_side import TorchftDiLoCo
+
+        return TorchftDiLoCo
+    return Elastic if contestant.method is not None else DataParallel
