@@ -7,8 +7,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
+from chaos.outcome import Outcome
 from chaos.scenario import Scenario
-from chaos.simulation import Outcome, simulate
+from chaos.simulation import simulate
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.ledger import Ledger
 from easgd.engines.ray.shard import Shard

@@ -34,6 +34,8 @@ class Process:
         self.name, self.alive, self.paused = name, True, False
         self.threads: list[Thread] = []
         self.parked: list[Thread] = []
+        self.strike: tuple[int, Callable[[], None]] | None = None
+        """What happens to it, and after how many more of its points."""
         self.data: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -143,10 +145,19 @@ class Scheduler:
 
     def pause(self, process: Process, paused: bool) -> None:
         """Stop all threads of a process, as SIGSTOP does, or let them go on."""
+        if not process.alive:
+            return
         process.paused = paused
         if not paused:
             self._ready += process.parked
             process.parked = []
+
+    def kill_where_it_is(self, process: Process) -> None:
+        """SIGKILL: its threads stop for good, and not even a `finally` of theirs runs, until the scenario is over.
+
+        `kill` lets them unwind, which is as good where processes share no memory.
+        """
+        process.alive, process.paused = False, True
 
     # called by simulated threads -------------------------------------------------------------------------------
 
@@ -162,7 +173,12 @@ class Scheduler:
     def point(self) -> None:
         """A point at which another thread may run first."""
         thread = self.me
-        if self.random.random() < self.preempt:
+        if (strike := thread.process.strike) is not None:
+            count, happen = strike
+            thread.process.strike = (count - 1, happen) if count else None
+            if not count:
+                happen()
+        if thread.process.paused or self.random.random() < self.preempt:
             self._ready.append(thread)
             self._switch(thread)
 

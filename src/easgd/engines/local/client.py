@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from easgd.errors import SettingError, refuse
 from easgd.kernels import fused
 from easgd.locks import RecordLocks
 from easgd.methods import Method
+from easgd.runtime import time
 from easgd.signals import hold, let_go
 
 LIFE_SECONDS = 60.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from easgd.center.guard import WORDS
 from easgd.locks import RecordLocks
+from easgd.runtime import time
 
 CENTER, HEADER, LOCKS, ROLLS = "center", "header.json", "locks", "rolls.jsonl"
 CENTERS = "centers"  # folder of the further centers of a script that trains several models

@@ -10,7 +10,6 @@ The monotonic clock of the machine orders what different processes wrote of one 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from easgd.center.history import SUFFIX, History, Journal, Sender
 from easgd.center.state import CenterState
 from easgd.engines.local.segment import Segment
 from easgd.methods import EASGD, Method
+from easgd.runtime import time
 
 
 def folder_for(history: Path, center: str) -> Path:

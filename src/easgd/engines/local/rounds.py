@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -26,6 +25,7 @@ from easgd.engines.local.control import (
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.locks import RecordLocks
+from easgd.runtime import time
 
 POLL = 2e-4
 LOOK_SECONDS = 0.2

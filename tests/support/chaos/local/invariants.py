@@ -1,0 +1,68 @@
+"""What must hold in the quiet moments and at the end of a run on one machine; `witness` checks what always must."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from easgd.center.check_history import check_folder
+from easgd.engines.local import recording
+from easgd.engines.local.control import JOINED, LIVING, STATES
+
+if TYPE_CHECKING:
+    from chaos.local.simulation import LocalSimulation
+
+RANKS = 16
+
+
+def membership(simulation: LocalSimulation) -> list[str]:
+    """The control words name the workers that are in the run, and count them."""
+    if (segment := simulation.segment()) is None:
+        return []
+    words = segment.control.words.words  # type: ignore[attr-defined] (without a point in between)
+    there = sorted(w.rank for w in simulation.workers if w.living and w.state in ("joined", "quiet"))
+    joined = [rank for rank in range(RANKS) if words[STATES + rank] == JOINED]
+    wrong = []
+    if joined != there:
+        wrong.append(f"the control words name the workers {joined}; in the run are {there}")
+    if words[LIVING] != len(there):
+        wrong.append(f"the control words count {words[LIVING]} workers; in the run are {there}")
+    return wrong
+
+
+def accounts(simulation: LocalSimulation) -> list[str]:
+    """What the center took is what the workers gave: Σd of each is the same on both sides, and x̃ has moved by Σd."""
+    if (segment := simulation.segment()) is None or simulation.first is None:
+        return []
+    witness, wrong = simulation.witness, []
+    none = torch.zeros(simulation.scenario.size, dtype=torch.float64)
+    moved = segment.slots["x"].double() - simulation.first.double()
+    if _apart(moved, sum(witness.added.values(), none)) > 1e-3:
+        wrong.append("the center has moved by something else than its exchanges")
+    if simulation.scenario.method.answers_with == "difference":
+        its = witness.summed if simulation.scenario.schedule == "sync" else witness.added
+        for worker in simulation.workers:
+            given = its.get((worker.rank, worker.incarnation), none)
+            if not worker.killed and (apart := _apart(worker.received, given)) > 1e-4:
+                wrong.append(f"what {worker.name} subtracted is {apart:.3g} from what the center added")
+    if simulation.sums_are_added and witness.summed:
+        left = segment._total.double()  # brought to a round that did not take it, after a death
+        apart = (sum(witness.summed.values(), none) - witness.added.get(None, none) - left).abs()
+        apart[torch.tensor(witness.given_up)] = 0.0
+        if float(apart.max()) > 1e-3:
+            wrong.append(f"rounds have moved the center by {float(apart.max()):.3g} less than was brought to them")
+    return wrong
+
+
+def history(simulation: LocalSimulation) -> list[str]:
+    """The history of the center, replayed, reaches the same bits."""
+    if not simulation.scenario.history or simulation.segment() is None:
+        return []
+    recording.end(simulation.run_folder)
+    report = check_folder(simulation.history / "center")
+    return [f"history: {report}"] if report.differences else []
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).abs().max())
