@@ -11,6 +11,7 @@ import heapq
 import random
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from chaos.carriers import carriers
@@ -27,6 +28,15 @@ class StuckError(Exception):
     """The simulation does not come to an end."""
 
 
+@dataclass
+class Strike:
+    """What happens to a process, and after how many more of its points; only those `where` says so count."""
+
+    points: int
+    happen: Callable[[], None]
+    where: Callable[[], bool] = lambda: True
+
+
 class Process:
     """Threads that live and die together."""
 
@@ -34,8 +44,7 @@ class Process:
         self.name, self.alive, self.paused = name, True, False
         self.threads: list[Thread] = []
         self.parked: list[Thread] = []
-        self.strike: tuple[int, Callable[[], None]] | None = None
-        """What happens to it, and after how many more of its points."""
+        self.strike: Strike | None = None
         self.data: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -174,10 +183,10 @@ class Scheduler:
         """A point at which another thread may run first."""
         thread = self.me
         if (strike := thread.process.strike) is not None:
-            count, happen = strike
-            thread.process.strike = (count - 1, happen) if count else None
-            if not count:
-                happen()
+            strike.points -= strike.where()
+            if strike.points < 0:
+                thread.process.strike = None
+                strike.happen()
         if thread.process.paused or self.random.random() < self.preempt:
             self._ready.append(thread)
             self._switch(thread)

@@ -76,9 +76,8 @@ class SharedMemoryClient:
                 slots = method.center_slots(request.start)
                 history = None if request.history is None else recording.folder_for(request.history, request.center)
                 Segment.create(folder, method, request.layout, slots, request.saved, history)
-                if history is not None:
-                    recording.begin(Segment(folder), method)
             self.segment = Segment(folder)
+            recording.begin(self.segment, method)
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), request.layout)
         warm(method)

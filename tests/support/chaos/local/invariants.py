@@ -20,6 +20,8 @@ def membership(simulation: LocalSimulation) -> list[str]:
     """The control words name the workers that are in the run, and count them."""
     if (segment := simulation.segment()) is None:
         return []
+    if simulation.launchers[0].ended and simulation.orphans():
+        return []  # they died with their launcher when the run was over: nobody is left to mark them dead
     words = segment.control.words.words  # type: ignore[attr-defined] (without a point in between)
     there = sorted(w.rank for w in simulation.workers if w.living and w.state in ("joined", "quiet"))
     joined = [rank for rank in range(RANKS) if words[STATES + rank] == JOINED]
@@ -49,7 +51,9 @@ def accounts(simulation: LocalSimulation) -> list[str]:
     if simulation.sums_are_added and witness.summed:
         left = segment._total.double()  # brought to a round that did not take it, after a death
         apart = (sum(witness.summed.values(), none) - witness.added.get(None, none) - left).abs()
-        apart[torch.tensor(witness.given_up)] = 0.0
+        apart[witness.given_up] = 0.0
+        for stripe in witness.absorbing:
+            apart[slice(*segment.bounds[stripe])] = 0.0
         if float(apart.max()) > 1e-3:
             wrong.append(f"rounds have moved the center by {float(apart.max()):.3g} less than was brought to them")
     return wrong

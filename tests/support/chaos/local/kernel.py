@@ -56,6 +56,10 @@ class SimKernel:
         for byte in [byte for byte, holders in self.held.items() if process in holders]:
             self._release(process, byte)
 
+    def holds(self, process: Process, below: int) -> bool:
+        """Whether a process holds a lock with a number below this."""
+        return any(process in holders for (_, number), holders in self.held.items() if number < below)
+
     def _release(self, process: Process, byte: Byte) -> None:
         if self.held.get(byte, {}).pop(process, None) is not None:
             self._wake(byte)

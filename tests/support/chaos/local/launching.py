@@ -56,7 +56,7 @@ class SimBackend:
         return [Change("death", *lost, "its launcher was killed") for lost in self._ranks.lost()]
 
     def alive(self) -> bool:
-        return True
+        return not self.simulation.launchers[0].ended
 
     def began(self) -> float | None:
         return origin(self.out)

@@ -22,13 +22,14 @@ from chaos.local.witness import LocalWitness, WitnessedLock, WitnessedRounds
 from chaos.local.worker import LocalWorker
 from chaos.outcome import Outcome, PerProcess
 from chaos.scenario import Fault
-from chaos.scheduler import Process, Scheduler
+from chaos.scheduler import Process, Scheduler, Strike
 from easgd import locks
 from easgd.center.state import CenterState
 from easgd.engines.local import client, control, reader, rounds, segment
-from easgd.engines.local.control import Control
+from easgd.engines.local.control import CONTROL, LIVES, Control
 from easgd.engines.local.reader import SharedMemoryReader
 from easgd.engines.local.segment import Segment
+from easgd.files import write_json
 from easgd.launch.launcher import Launcher
 from easgd.methods import Method
 from easgd.runtime import threading, time
@@ -97,6 +98,7 @@ class LocalSimulation:
                 (segment, "CenterState", SharedState),
                 (segment, "stripes_for", lambda size, fragments=1: [STRIPES] * fragments),
                 (Segment, "create", staticmethod(created)),
+                (segment, "write_json", lambda *what: scheduler.point() or write_json(*what)),
                 (Segment, "states", numbered(Segment.states)),
             ):
                 stack.enter_context(patch.object(where, name, value))
@@ -108,6 +110,10 @@ class LocalSimulation:
     def segment(self) -> Segment | None:
         """The run's memory, as the director sees it."""
         return Segment(self.run_folder) if Control.exists(self.run_folder) else None
+
+    def orphans(self) -> list[LocalWorker]:
+        """Workers that were killed with their launcher."""
+        return [w for launcher in self.launchers if not launcher.process.alive for w in launcher.backend.mine]
 
     # the run ---------------------------------------------------------------------------------------------------
 
@@ -201,8 +207,14 @@ class LocalSimulation:
             self._strike(observer, lambda: self._pause(observer, fault.seconds))
 
     def _strike(self, process: Process, happen: Callable[[], None]) -> None:
-        """Let something happen to a process at a point of its own, not while it sleeps between two steps."""
-        process.strike = (self.scheduler.random.randrange(MOST_POINTS), happen)
+        """Let something happen to a process at a point of its own: any, or one where others may wait for it."""
+        chance = self.scheduler.random
+        strike = Strike(chance.randrange(MOST_POINTS), happen)
+        where = chance.choice(("anywhere", "with a lock", "with the control lock"))
+        if where != "anywhere":
+            below = LIVES if where == "with a lock" else CONTROL + 1
+            strike.where = lambda: self.kernel.holds(process, below)
+        process.strike = strike
 
     def _pause(self, process: Process, seconds: float) -> None:
         self.scheduler.note(f"{process} is paused")

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from chaos.outcome import Witness
 from chaos.scheduler import Process, Scheduler
-from easgd.engines.local.control import ROUND
 from easgd.engines.local.rounds import Rounds
 from easgd.engines.local.snapshot_lock import SnapshotLock
 
@@ -51,11 +50,13 @@ class LocalWitness(Witness):
         """what the exchanges of each worker, and those of all in rounds (None), have added to x̃"""
         self.summed: dict[Who, Tensor] = {}
         """what each worker has added to the sums of rounds"""
-        self.given_up: list[bool] = [False] * size
-        """elements at which somebody was killed with the sum of a round in his hands"""
+        self.absorbing: list[int] = []
+        """stripes whose sum somebody has taken and not added yet"""
+        self.given_up = torch.zeros(size, dtype=torch.bool)
+        """where somebody was killed between the two: a sum is added once at most"""
         self.versions: dict[int, int] = {}
-        self.rounds: dict[int, int] = {}
-        """by stripe, the last round whose sum is in it"""
+        self.open: set[int] = set()
+        """stripes to whose sum somebody has added since it was absorbed last"""
         self.changes = self.snapshots = self.missed = 0
 
     # exchanges -------------------------------------------------------------------------------------------------
@@ -108,22 +109,23 @@ class LocalWitness(Witness):
         assert doing is not None
         doing.inside = False
         doing.done.append(state.stripe)
+        self.open.add(state.stripe)
         a, b = state.at
         self.summed.setdefault(doing.who, torch.zeros(self.size, dtype=torch.float64))[a:b] += d
 
     def absorbs(self, state: SharedState) -> None:
         """Somebody is about to update a stripe with the sum of the present round."""
-        number = self.scheduler.me.process.data["absorbing"]
-        if self.rounds.get(state.stripe, -1) == number:
-            self.wrong(f"round {number} ends twice in stripe {state.stripe}")
-        a, b = state.at
-        self.given_up[a:b] = [True] * (b - a)
+        if state.stripe not in self.open:
+            self.wrong(f"a round ends twice in stripe {state.stripe}")
+        if state.stripe in self.absorbing:
+            self.given_up[slice(*state.at)] = True
+        else:
+            self.absorbing.append(state.stripe)
 
     def absorbed(self, state: SharedState) -> None:
         """A stripe has the sum of the present round."""
-        a, b = state.at
-        self.given_up[a:b] = [False] * (b - a)
-        self.rounds[state.stripe] = self.scheduler.me.process.data["absorbing"]
+        self.absorbing.remove(state.stripe)
+        self.open.discard(state.stripe)
         if state.version != state._version + 1:
             self.wrong(f"one round took the clock of a stripe from {state._version} to {state.version}")
         self._clock(state)
@@ -176,10 +178,10 @@ class WitnessedLock(SnapshotLock):
 
 
 class WitnessedRounds(Rounds):
-    """Rounds that say which one is being absorbed."""
+    """Rounds that say who absorbs one."""
 
     def _absorb_sum(self) -> None:
         data = WitnessedLock.witness.scheduler.me.process.data
-        data["absorbing"] = self.words[ROUND]
+        data["absorbing"] = True
         super()._absorb_sum()
         del data["absorbing"]
