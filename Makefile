@@ -50,7 +50,7 @@ soak: setup
 mutants: setup
 	$(BIN)/python tools/mutants.py
 
-# The cluster engine's own code under a seeded scheduler: many seeds, or SEED=17 alone with a trace of what happened.
+# The engines' own code under a seeded scheduler: many seeds of both, or ENGINE=local SEED=17 with a trace.
 SEEDS ?= 1000
 FIRST ?= 0
 ENGINE ?= all
