@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from chaos.local.memory import SharedState
 from easgd.center.check_history import check_folder
 from easgd.engines.local import recording
 from easgd.engines.local.control import JOINED, LIVING, STATES
@@ -48,14 +49,13 @@ def accounts(simulation: LocalSimulation) -> list[str]:
             given = its.get((worker.rank, worker.incarnation), none)
             if not worker.killed and (apart := _apart(worker.received, given)) > 1e-4:
                 wrong.append(f"what {worker.name} subtracted is {apart:.3g} from what the center added")
-    if simulation.sums_are_added and witness.summed:
-        left = segment._total.double()  # brought to a round that did not take it, after a death
-        apart = (sum(witness.summed.values(), none) - witness.added.get(None, none) - left).abs()
-        apart[witness.given_up] = 0.0
-        for stripe in witness.absorbing:
-            apart[slice(*segment.bounds[stripe])] = 0.0
-        if float(apart.max()) > 1e-3:
-            wrong.append(f"rounds have moved the center by {float(apart.max()):.3g} less than was brought to them")
+    if witness.sums_are_added and witness.summed:
+        for state in segment.states(simulation.scenario.method):
+            assert isinstance(state, SharedState)
+            if state.stripe in witness.absorbing:  # the last of all workers died in it
+                witness.died_with(state, witness.absorbing[state.stripe])
+            if (apart := float(witness.outstanding(state).abs().max())) > 1e-3:
+                wrong.append(f"stripe {state.stripe}: rounds moved it by {apart:.3g} less than was brought to them")
     return wrong
 
 

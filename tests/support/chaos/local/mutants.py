@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from easgd.center.state import CenterState
 from easgd.engines.local.control import ABSORBED, APPLIED, STRIPES, STRIPES_MOST, Control
 from easgd.engines.local.rounds import Rounds
 from easgd.engines.local.snapshot_lock import SnapshotLock
@@ -58,6 +59,22 @@ def unmarked_round() -> Iterator[None]:
 
 
 @contextmanager
+def kept_sum() -> Iterator[None]:
+    """The sum of a round is given up when it is in the center, not before."""
+
+    def end_round(self: CenterState) -> None:
+        assert self._total is not None
+        d = self._total.clone()
+        if self.journal is not None:
+            self.journal.note(self, "round", d)
+        self._update(d)
+        self._total.zero_()
+
+    with patch.object(CenterState, "end_round", end_round):
+        yield
+
+
+@contextmanager
 def waited_for() -> Iterator[None]:
     """Who waits in a round or for its turn does not look whether the others live, and the launcher does not say."""
     with patch.object(Control, "mark_killed", lambda self, own: None), patch.object(Control, "mark_dead", _nothing):
@@ -72,5 +89,6 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "open gate": open_gate,
     "open stripes": open_stripes,
     "unmarked round": unmarked_round,
+    "kept sum": kept_sum,
     "waited for": waited_for,
 }

@@ -50,14 +50,12 @@ class LocalSimulation:
         self.run_folder.mkdir()
         self.scheduler = Scheduler(scenario.seed, deadline=VIRTUAL_SECONDS, preempt=scenario.preempt)
         self.kernel = SimKernel(self.scheduler)
-        self.witness = LocalWitness(self.scheduler, scenario.size)
+        self.witness = LocalWitness(self.scheduler, scenario.size, scenario.method)
         self.workers: list[LocalWorker] = []
         self.launchers: list[LauncherProcess] = []
         self.observer: Process | None = None
         self.first: Tensor | None = None
         """The center's start value."""
-        kind = type(scenario.method)
-        self.sums_are_added = kind.update_ is Method.update_ and kind.absorb_ is Method.absorb_
 
     def run(self) -> Outcome:
         with self._installed():

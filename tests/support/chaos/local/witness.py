@@ -14,6 +14,7 @@ from chaos.outcome import Witness
 from chaos.scheduler import Process, Scheduler
 from easgd.engines.local.rounds import Rounds
 from easgd.engines.local.snapshot_lock import SnapshotLock
+from easgd.methods import Method
 
 if TYPE_CHECKING:
     from chaos.local.memory import SharedState
@@ -42,18 +43,21 @@ class Doing:
 class LocalWitness(Witness):
     """Follows every exchange from stripe to stripe, and adds up what each has changed."""
 
-    def __init__(self, scheduler: Scheduler, size: int) -> None:
+    def __init__(self, scheduler: Scheduler, size: int, method: Method) -> None:
         super().__init__(scheduler.note)
+        kind = type(method)
+        self.sums_are_added = kind.update_ is Method.update_ and kind.absorb_ is Method.absorb_
+        """whether a round moves the center by its sum, and not along it"""
         self.scheduler, self.size = scheduler, size
         self.doing: dict[Process, Doing] = {}
         self.added: dict[Who | None, Tensor] = {}
         """what the exchanges of each worker, and those of all in rounds (None), have added to x̃"""
         self.summed: dict[Who, Tensor] = {}
         """what each worker has added to the sums of rounds"""
-        self.absorbing: list[int] = []
-        """stripes whose sum somebody has taken and not added yet"""
-        self.given_up = torch.zeros(size, dtype=torch.bool)
-        """where somebody was killed between the two: a sum is added once at most"""
+        self.absorbing: dict[int, Tensor] = {}
+        """stripes whose sum somebody has taken and not added yet, and that sum"""
+        self.lost = torch.zeros(size, dtype=torch.float64)
+        """sums of those who were killed between the two: a sum is added once at most"""
         self.versions: dict[int, int] = {}
         self.open: set[int] = set()
         """stripes to whose sum somebody has added since it was absorbed last"""
@@ -117,18 +121,34 @@ class LocalWitness(Witness):
         """Somebody is about to update a stripe with the sum of the present round."""
         if state.stripe not in self.open:
             self.wrong(f"a round ends twice in stripe {state.stripe}")
+        assert state._total is not None
         if state.stripe in self.absorbing:
-            self.given_up[slice(*state.at)] = True
-        else:
-            self.absorbing.append(state.stripe)
+            self.died_with(state, self.absorbing[state.stripe])
+        self.absorbing[state.stripe] = state._total.double()
 
     def absorbed(self, state: SharedState) -> None:
         """A stripe has the sum of the present round."""
-        self.absorbing.remove(state.stripe)
+        del self.absorbing[state.stripe]
         self.open.discard(state.stripe)
         if state.version != state._version + 1:
             self.wrong(f"one round took the clock of a stripe from {state._version} to {state.version}")
         self._clock(state)
+
+    def died_with(self, state: SharedState, taken: Tensor) -> None:
+        """Who took this sum was killed before it was done: of each element, the center has it, or it is lost."""
+        if not self.sums_are_added:
+            return
+        outstanding = self.outstanding(state)
+        if bool(((outstanding.abs() > 1e-4) & ((outstanding - taken).abs() > 1e-4)).any()):
+            self.wrong(f"stripe {state.stripe}: a sum that a dead worker had taken is in the center more than once")
+        self.lost[slice(*state.at)] += outstanding
+
+    def outstanding(self, state: SharedState) -> Tensor:
+        """What was brought to rounds and is neither in the center, nor in the sum, nor known to be lost."""
+        assert state._total is not None
+        none, stripe = torch.zeros(self.size, dtype=torch.float64), slice(*state.at)
+        brought, added = sum(self.summed.values(), none), self.added.get(None, none)
+        return (brought - added - self.lost)[stripe] - state._total.double()
 
     # snapshots -------------------------------------------------------------------------------------------------
 
