@@ -50,11 +50,12 @@ soak: setup
 mutants: setup
 	$(BIN)/python tools/mutants.py
 
-# The cluster engine's own code under a seeded scheduler: many seeds, or SEED=17 alone with a trace of what happened.
+# The engines' own code under a seeded scheduler: many seeds of both, or ENGINE=local SEED=17 with a trace.
 SEEDS ?= 1000
 FIRST ?= 0
+ENGINE ?= all
 chaos: setup
-	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m chaos $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS))
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m chaos --engine $(ENGINE) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS))
 
 # With the real Lightning, transformers, accelerate, trackers and torchft, in an environment of their own; and the gallery.
 test-integrations: .venv-integrations/.ready

@@ -202,7 +202,7 @@ MUTANTS = [
     Mutant(
         "no stripe is marked as absorbed",
         "engines/local/rounds.py",
-        "words[ABSORBED] = s + 1",
+        "words[ABSORBED] = found * STRIPES_MOST + s",
         "pass",
         "engines/local/test_rounds.py",
     ),

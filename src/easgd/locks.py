@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
-import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+
+from easgd.runtime import threading, time
 
 SPIN_SECONDS = 2e-3
 _OPEN: weakref.WeakValueDictionary[tuple[int, int], RecordLocks] = weakref.WeakValueDictionary()
-_OPENING = threading.Lock()
+_OPENING = Lock()
+
+
+@dataclass
+class Kernel:
+    """What is used of the operating system; a simulation puts a table of its own in its place (see `runtime`)."""
+
+    lockf: Callable[[int, int, int, int], None] = fcntl.lockf
+    sched_yield: Callable[[], None] = os.sched_yield
+
+
+kernel = Kernel()
 
 
 class RecordLocks:
@@ -61,20 +74,20 @@ class RecordLocks:
             return 0.0
         start = time.perf_counter()
         while time.perf_counter() < start + SPIN_SECONDS:
-            os.sched_yield()
+            kernel.sched_yield()
             if self.try_take(byte, shared=shared):
                 return time.perf_counter() - start
-        fcntl.lockf(self.file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, 1, byte)
+        kernel.lockf(self.file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, 1, byte)
         return time.perf_counter() - start
 
     def try_take(self, byte: int, *, shared: bool = False) -> bool:
         """Take lock `byte` if it is free."""
         try:
-            fcntl.lockf(self.file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, 1, byte)
+            kernel.lockf(self.file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, 1, byte)
         except OSError:
             return False
         return True
 
     def release(self, byte: int) -> None:
         """Let lock `byte` go."""
-        fcntl.lockf(self.file, fcntl.LOCK_UN, 1, byte)
+        kernel.lockf(self.file, fcntl.LOCK_UN, 1, byte)

@@ -192,6 +192,51 @@ def test_a_round_is_the_sum_of_what_was_added():
     assert "in the order [1, 0]" in str(check(with_entry(with_entry(found, 1, rank=1), 2, rank=0)))
 
 
+def add(state, rank, value, sequence=1, incarnation=0):
+    state.journal.history.sender = Sender(rank, incarnation, sequence)
+    state.add_to_round(torch.full((4,), value))
+
+
+def test_a_worker_that_died_with_the_sum_of_a_round_takes_it_along():
+    """In each element the sum is given up or not, and what is added after that counts."""
+    state, file = center(method=easgd.EASGD(moving_rate=0.5, sync=True))
+    add(state, 0, 1.0)
+    add(state, 1, 2.0)
+    state.journal.note(state, "round", torch.full((4,), 3.0))  # worker 1 dies while it gives the sum up
+    state._total[:2] = 0.0
+    add(state, 1, 4.0, sequence=0, incarnation=1)
+    state.end_round()
+    state.journal.ended(state)
+    report = check(recorded(file))
+    assert report.differences == []
+    assert report.x.tolist() == [4.0, 4.0, 7.0, 7.0]
+    assert "has not all that was added" in report.notes[-1]
+
+
+def test_a_round_is_summed_in_the_order_of_those_who_wait_for_each_other():
+    state, file = center(method=easgd.EASGD(moving_rate=0.5, sync=True))
+    add(state, 2, 1.0)  # it dies in the round: the next one still has its change
+    add(state, 1, 2.0)
+    add(state, 0, 3.0, sequence=0, incarnation=1)  # it comes late
+    state.end_round()
+    add(state, 1, 1.0, sequence=2)
+    state.end_round()
+    state.journal.ended(state)
+    found = recorded(file)
+    assert check(found).differences == []
+    assert "in the order [2, 1, 0]" in str(check(with_entry(found, 3, sequence=1)))
+
+
+def test_the_average_of_a_stripe_that_was_cut_short_is_not_known():
+    state, file = center(method=easgd.ADownpour())
+    state.journal.history.sender = Sender(1, 0, 0)
+    state.journal.note(state, "apply", torch.ones(4), 1.0)
+    state.slots["average"].fill_(0.5)  # it dies between the two vectors
+    send(state, 2, 0, 0.0)
+    state.journal.ended(state)
+    assert check(recorded(file)).differences == []
+
+
 def test_a_shard_goes_back_to_a_version_that_has_been():
     state, file = center()
     send(state, 0, 0, 4.0)

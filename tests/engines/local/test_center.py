@@ -107,6 +107,30 @@ def test_a_snapshot_sees_whole_exchanges_only(tmp_path):
     center.leave()
 
 
+def test_a_worker_killed_while_it_enters_again_is_marked_dead(tmp_path):
+    """Its launcher knows it by its incarnation: that must be there before the word that says that it is in the run."""
+    center = open_center(tmp_path, 0, easgd.Downpour(), n=10)
+    control, words = center.control, center.words
+
+    class UntilJoined:
+        def __getitem__(self, at):
+            return words[at]
+
+        def __setitem__(self, at, value):
+            words[at] = value
+            if at == STATES + 1:
+                raise InterruptedError
+
+    control.words = UntilJoined()
+    with pytest.raises(InterruptedError):
+        control.enter(1, incarnation=3)
+    control.words = words
+    mark_dead(tmp_path, 1, 3)
+    assert words[STATES + 1] == DEAD
+    assert center.living == 1
+    center.leave()
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_killed_worker_leaves_every_element_before_or_after(tmp_path, seed):
     ready = FRESH.Event()

@@ -194,3 +194,32 @@ def test_nothing_of_a_run_is_open_to_other_users(shared):
             assert (found.st_mode & 0o777, found.st_uid) == (0o700, os.getuid()), folder
     finally:
         run.close()
+
+
+@pytest.mark.parametrize("stage", ["segment.write_json", "recording.begin", "recording.Path.rename"])
+def test_a_first_worker_killed_while_it_lays_out_the_center_costs_no_history(tmp_path, monkeypatch, stage):
+    """Before the header, before the start value, in the middle of it: the next worker does what is left."""
+
+    def killed(*_):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"easgd.engines.local.{stage}", killed)
+        with pytest.raises(InterruptedError):
+            open_center(tmp_path, 0, ELASTIC, n=1000)
+    center = open_center(tmp_path, 1, ELASTIC, n=1000)
+    assert center.exchange(torch.ones(1000), 0.3) is not None
+    center.leave()
+    assert checked(tmp_path).exchanges == 1
+
+
+def test_a_run_whose_workers_never_began_has_an_empty_history(tmp_path, monkeypatch):
+    def killed(*_):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("easgd.engines.local.recording.begin", killed)
+        with pytest.raises(InterruptedError):
+            open_center(tmp_path, 0, ELASTIC, n=1000)
+    recording.end(tmp_path)
+    assert check_folder(tmp_path / "history" / "center").differences == []

@@ -9,7 +9,7 @@ import easgd
 from easgd.center.client import JoinRequest
 from easgd.center.layout import Layout
 from easgd.engines.local.client import SharedMemoryClient
-from easgd.engines.local.control import APPLIED
+from easgd.engines.local.control import ABSORBED, APPLIED
 from processes import FRESH
 
 N = 600_000  # two stripes
@@ -72,4 +72,42 @@ def test_a_round_that_was_broken_off_goes_on_where_it_was(tmp_path):
     rounds._absorb_sum()
     assert (first.version, second.version) == (1, 1)
     assert client.snapshot()["x"].tolist() == [1.0] * N
+    client.leave()
+
+
+class LastWrite:
+    """Control words whose reader is killed before its n-th write."""
+
+    def __init__(self, words, writes):
+        self.words, self.left = words, writes
+
+    def __getitem__(self, at):
+        return self.words[at]
+
+    def __setitem__(self, at, value):
+        if not self.left:
+            raise InterruptedError
+        self.left -= 1
+        self.words[at] = value
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_no_stripe_is_updated_twice_wherever_a_round_was_broken_off(tmp_path, writes):
+    """Also between the update and the word that says so: an outer momentum would take a second step."""
+    layout = Layout(("w",), ((N,),), ((1,),), ("torch.float32",))
+    client = SharedMemoryClient(tmp_path, JoinRequest(easgd.DiLoCo(), torch.zeros(N), layout, 0))
+    client.join(0)
+    rounds, words = client.rounds, client.rounds.words
+    for state in client.states:
+        state.add_to_round(torch.ones(state.x.numel()))
+    words[APPLIED] = 1
+    rounds.words = LastWrite(words, writes)
+    with pytest.raises(InterruptedError):
+        rounds._absorb_sum()
+    rounds.words = words
+    rounds._absorb_sum()
+    assert [state.version for state in client.states] == [1, 1]
+    x = client.snapshot()["x"]
+    assert x.min() == x.max()
+    assert (words[APPLIED], words[ABSORBED]) == (0, 0)
     client.leave()

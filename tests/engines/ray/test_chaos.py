@@ -14,7 +14,8 @@ pytest.importorskip("ray")
 
 import chaos.carriers
 import easgd
-from chaos.mutants import MUTANTS, first_seed
+from chaos import engines
+from chaos.mutants import MUTANTS
 from chaos.network import Weather
 from chaos.scenario import Fault, Scenario
 from chaos.simulation import simulate
@@ -64,7 +65,7 @@ def test_greenlets_and_threads_give_the_same_schedule(monkeypatch):
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mend_that_is_taken_out_is_noticed(name):
     """The named seed notices it; if the schedule has changed since, some other one does."""
-    found = first_seed(name, chain([NOTICED[name]], range(200)))
+    found = engines.ray().first_seed(name, chain([NOTICED[name]], range(200)))
     assert found is not None
 
 

@@ -1,4 +1,4 @@
-"""Mends taken out again, one at a time: the simulation must notice each. `first_seed` looks for the seed that does."""
+"""Mends taken out again, one at a time: the simulation must notice each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from chaos.scenario import Scenario
-from chaos.simulation import Outcome, simulate
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.ledger import Ledger
 from easgd.engines.ray.shard import Shard
@@ -103,12 +101,3 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "told once": told_once,
     "one hold": one_hold,
 }
-
-
-def first_seed(name: str, seeds: range) -> tuple[int, Outcome] | None:
-    """Return the first seed at which the simulation notices that a mend is missing."""
-    with MUTANTS[name]():
-        for seed in seeds:
-            if (outcome := simulate(Scenario.of(seed))).faults:
-                return seed, outcome
-    return None

@@ -220,15 +220,24 @@ class SimPool:
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Put the scheduler's clock and threads in the place of Python's."""
     clock, threads = dict(vars(runtime.time)), dict(vars(runtime.threading))
+    last = [0]
+
+    def monotonic_ns() -> int:
+        """Return a number that is larger than the last one, though the clock may stand still."""
+        last[0] = max(last[0] + 1, round(1e9 * scheduler.now))
+        return last[0]
+
     try:
         vars(runtime.time).update(
             time=lambda: EPOCH + scheduler.now,
             monotonic=lambda: scheduler.now,
+            monotonic_ns=monotonic_ns,
             perf_counter=lambda: scheduler.now,
             sleep=scheduler.sleep,
         )
         vars(runtime.threading).update(
             Condition=lambda: SimCondition(scheduler),
+            RLock=lambda: SimCondition(scheduler),
             Event=lambda: SimEvent(scheduler),
             Semaphore=lambda value=1: SimSemaphore(scheduler, value),
             Thread=lambda **options: SimThread(scheduler, **options),

@@ -97,7 +97,7 @@ class Scenario:
         )  # fmt: skip
 
 
-def draw_faults(chance: random.Random, end: float) -> tuple[Fault, ...]:
+def draw_faults(chance: random.Random, end: float, kinds: tuple[str, ...] = FAULTS) -> tuple[Fault, ...]:
     """Draw up to six faults; some come right after one another, as a machine takes all its processes with it."""
     faults: list[Fault] = []
     for _ in range(chance.choice((0, 1, 2, 3, 4, 6))):
@@ -105,5 +105,5 @@ def draw_faults(chance: random.Random, end: float) -> tuple[Fault, ...]:
         if faults and chance.random() < 0.4:
             at = faults[-1].at + chance.expovariate(10.0)
         who, other = chance.randrange(8), chance.randrange(8)
-        faults.append(Fault(at, chance.choice(FAULTS), who, other, chance.expovariate(0.5)))
+        faults.append(Fault(at, chance.choice(kinds), who, other, chance.expovariate(0.5)))
     return tuple(sorted(faults, key=lambda fault: fault.at))

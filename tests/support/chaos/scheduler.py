@@ -11,6 +11,7 @@ import heapq
 import random
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from chaos.carriers import carriers
@@ -27,6 +28,15 @@ class StuckError(Exception):
     """The simulation does not come to an end."""
 
 
+@dataclass
+class Strike:
+    """What happens to a process, and after how many more of its points; only those `where` says so count."""
+
+    points: int
+    happen: Callable[[], None]
+    where: Callable[[], bool] = lambda: True
+
+
 class Process:
     """Threads that live and die together."""
 
@@ -34,6 +44,7 @@ class Process:
         self.name, self.alive, self.paused = name, True, False
         self.threads: list[Thread] = []
         self.parked: list[Thread] = []
+        self.strike: Strike | None = None
         self.data: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -143,10 +154,19 @@ class Scheduler:
 
     def pause(self, process: Process, paused: bool) -> None:
         """Stop all threads of a process, as SIGSTOP does, or let them go on."""
+        if not process.alive:
+            return
         process.paused = paused
         if not paused:
             self._ready += process.parked
             process.parked = []
+
+    def kill_where_it_is(self, process: Process) -> None:
+        """SIGKILL: its threads stop for good, and not even a `finally` of theirs runs, until the scenario is over.
+
+        `kill` lets them unwind, which is as good where processes share no memory.
+        """
+        process.alive, process.paused = False, True
 
     # called by simulated threads -------------------------------------------------------------------------------
 
@@ -162,7 +182,12 @@ class Scheduler:
     def point(self) -> None:
         """A point at which another thread may run first."""
         thread = self.me
-        if self.random.random() < self.preempt:
+        if (strike := thread.process.strike) is not None:
+            strike.points -= strike.where()
+            if strike.points < 0:
+                thread.process.strike = None
+                strike.happen()
+        if thread.process.paused or self.random.random() < self.preempt:
             self._ready.append(thread)
             self._switch(thread)
 

@@ -6,7 +6,6 @@ import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +14,11 @@ from unittest.mock import patch
 from chaos import invariants, primitives
 from chaos.actors import Cluster, Handle
 from chaos.network import Network, Weather
+from chaos.outcome import Outcome, PerProcess
 from chaos.scenario import Fault, Scenario
 from chaos.scheduler import Process, Scheduler
 from chaos.storage import SimDisk, SimStore
-from chaos.witness import Witness, WitnessedShard
+from chaos.witness import ClusterWitness, WitnessedShard
 from chaos.worker import SimWorker, Workers
 from easgd.engines.ray import actor_link, backend, client, membership, shard_actor, supervisor
 from easgd.engines.ray.backend import OwnedRayBackend, RayBackend
@@ -35,31 +35,6 @@ QUIET_SECONDS = 30.0
 SETTLED_SECONDS = 10.0
 """How long a message of before may still be on its way."""
 VIRTUAL_SECONDS = 900.0
-
-
-@dataclass
-class Outcome:
-    """What came of a scenario."""
-
-    scenario: Scenario
-    faults: list[str]
-    """Promises that were broken; empty if all is well."""
-    trace: list[tuple[float, str, str]]
-    signature: int
-    """The same for the same schedule of threads, messages and faults."""
-    switches: int
-    seconds: float
-    applied: int
-
-
-class PerProcess:
-    """Counts anew in each simulated process, as a module's counter does in a real one."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-
-    def __next__(self) -> int:
-        return next(self.scheduler.me.process.data.setdefault("sequences", itertools.count()))
 
 
 class InspectedBackend(OwnedRayBackend):
@@ -81,7 +56,7 @@ class Simulation:
         self.network = Network(self.scheduler, scenario.weather)
         self.cluster = Cluster(self.scheduler, self.network)
         self.store, self.disk = SimStore(self.scheduler), SimDisk(self.scheduler)
-        self.witness = Witness(self.scheduler.note)
+        self.witness = ClusterWitness(self.scheduler.note)
         self.codes: list[int] = []
         self.launchers: list[Any] = []
 
@@ -94,11 +69,7 @@ class Simulation:
                 self.scheduler.run(self._direct)
             except Exception as error:
                 self.witness.wrong(f"{type(error).__name__}: {error}")
-        scheduler = self.scheduler
-        return Outcome(
-            self.scenario, self.witness.faults, scheduler.trace, scheduler.signature, scheduler.switches,
-            scheduler.now, self.witness.applied,
-        )  # fmt: skip
+        return Outcome.of(self.scenario, self.scheduler, self.witness)
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -115,7 +86,7 @@ class Simulation:
             stack.enter_context(self.cluster.installed())
             for module, name, value in (
                 (membership, "LEAST_SHARD", 1024),  # small vectors on several shards
-                (client, "_sequences", PerProcess(self.scheduler)),
+                (client, "_sequences", PerProcess(self.scheduler, "sequences", itertools.count)),
                 (actor_link, "snapshot", witnessed),
                 (shard_actor, "Shard", WitnessedShard),
                 (supervisor, "checkpoint", self.disk),

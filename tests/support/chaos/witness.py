@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chaos.outcome import Witness
 from easgd.engines.ray.ledger import Reached
 from easgd.engines.ray.messages import Kind, Request
 from easgd.engines.ray.shard import Shard
@@ -16,18 +17,12 @@ Key = tuple[int, int, int, int]
 """(rank, incarnation, fragment, sequence)"""
 
 
-class Witness:
+class ClusterWitness(Witness):
     """Collects what went wrong, and what the shards did."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
-        self.note = note
-        self.faults: list[str] = []
-        self.applied = self.refused = self.restored = self.snapshots = self.torn = 0
-
-    def wrong(self, what: str) -> None:
-        """Note that a promise was broken."""
-        self.note(f"WRONG: {what}")
-        self.faults.append(what)
+        super().__init__(note)
+        self.refused = self.restored = self.snapshots = self.torn = 0
 
     def snapshot(self, states: Sequence[dict[str, Any]], faithful: set[int]) -> None:
         """Check that an exchange is in all shards of a snapshot or in none, of workers that were never killed."""
@@ -50,7 +45,7 @@ class Witness:
 class WitnessedShard(Shard):
     """A shard that remembers every exchange it has applied. The memory is part of its saved state."""
 
-    witness: Witness
+    witness: ClusterWitness
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

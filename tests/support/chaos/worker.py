@@ -7,32 +7,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chaos.actors import Cluster, Ref, dead
+from chaos.outcome import Witness
 from chaos.scenario import Scenario
 from chaos.scheduler import Scheduler
-from chaos.witness import Witness
-from easgd.center.client import JoinRequest
-from easgd.center.layout import Layout
+from chaos.training import Training
 from easgd.engines.ray.client import RayCenterClient
 from easgd.engines.ray.connect import connect
 from easgd.engines.ray.running import actor_name
 from easgd.errors import CenterLostError, UnreachableError
-from easgd.flat import Replica
 from easgd.launch.backend import Ended
-from easgd.runtime import threading, time
-from easgd.worker.exchange import Exchange
-from easgd.worker.first_gradient import FirstInputs
-from easgd.worker.recorder import Recorder
-from easgd.worker.state import WorkerState
-
-CENTER = "center"
-LR = 0.1
-GATHER_SECONDS = 20.0
-PATIENCE = 3
+from easgd.runtime import threading
 
 
 class Workers:
@@ -72,7 +60,6 @@ class SimWorker:
         self.references = [self.end]
         self.state, self.killed = "starting", False
         self.received: Tensor | None = None
-        self.steps = 0
         self.client: RayCenterClient | None = None
         workers.all.append(self)
         self.cluster.names.add(self.name)
@@ -121,55 +108,27 @@ class SimWorker:
 
     def _train(self) -> None:
         scenario = self.scenario
-        chance = np.random.default_rng((scenario.seed, self.rank, self.incarnation))
-        params = torch.nn.Parameter(torch.from_numpy(chance.standard_normal(scenario.size).astype(np.float32)))
-        optimizer = torch.optim.SGD([params], LR)
-        replica = Replica([params], optimizer)
-        worker = WorkerState(self.rank, replica, scenario.method)
-        request = JoinRequest(
-            scenario.method, replica.read().clone(), Layout.of({"x": params}), self.rank, self.incarnation,
-            scenario.workers, CENTER, scenario.compression,
-        )  # fmt: skip
-        self.client = client = connect("run", request)
-        replica.write_(client.join(self.incarnation))
+        self.training = training = Training(scenario, self.rank, self.incarnation)
+        self.client = client = connect("run", training.request(compression=scenario.compression))
+        training.join(client)
         self.state = "joined"
-        worker.start()
-        worker.incarnation = self.incarnation
-        if self.incarnation == 0:
-            client.gather(GATHER_SECONDS)
-        recorder = Recorder(self.rank, self.incarnation, None)
-        recorder.begin(client.begin(0.0))
+        training.gather(client)
         self.received = torch.zeros(scenario.size, dtype=torch.float64)
         self._observe(client)
-        exchange = Exchange(
-            worker, client, recorder, scenario.workers, schedule=scenario.schedule, nonfinite="skip",
-            overlap=scenario.overlap, deadline=scenario.deadline, patience=PATIENCE, still=True,
-            keep_weights=lambda: "", inputs=FirstInputs(nn.Module()),
-        )  # fmt: skip
-        self._steps(scenario.steps, exchange, params, optimizer, chance)
+        training.tie(client, scenario.overlap)
+        training.steps(scenario.steps)
         if scenario.schedule == "async":
             self.state = "quiet"
             self.workers.quiet.wait()
             self.state = "joined"
-            self._steps(2, exchange, params, optimizer, chance)
-        exchange.close()
+            training.steps(2)
+        training.exchange.close()
         with suppress(UnreachableError):
             client.leave_behind({}, {})
         if client._unanswered:
             self.received = None  # `leave` brings it to its end, and nobody subtracts the answer
         with suppress(UnreachableError):
             client.leave()
-
-    def _steps(self, steps: int, exchange: Exchange, params: Tensor, optimizer: Any, chance: Any) -> None:
-        for _ in range(steps):
-            time.sleep(chance.exponential(self.scenario.step_seconds))
-            exchange.begin()
-            time.sleep(chance.exponential(self.scenario.step_seconds))
-            params.grad = torch.from_numpy(chance.standard_normal(self.scenario.size).astype(np.float32))
-            exchange.before_step(closure=False)
-            optimizer.step()
-            exchange.finish()
-            self.steps += 1
 
     def _observe(self, client: Any) -> None:
         """Add up what the center answers, and look at every scale."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from easgd.errors import SettingError, refuse
 from easgd.kernels import fused
 from easgd.locks import RecordLocks
 from easgd.methods import Method
+from easgd.runtime import time
 from easgd.signals import hold, let_go
 
 LIFE_SECONDS = 60.0
@@ -76,9 +76,8 @@ class SharedMemoryClient:
                 slots = method.center_slots(request.start)
                 history = None if request.history is None else recording.folder_for(request.history, request.center)
                 Segment.create(folder, method, request.layout, slots, request.saved, history)
-                if history is not None:
-                    recording.begin(Segment(folder), method)
             self.segment = Segment(folder)
+            recording.begin(self.segment, method)
         self.control, self.words = self.segment.control, self.segment.control.words
         self.segment.check(repr(method), request.layout)
         warm(method)

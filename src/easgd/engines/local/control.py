@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from easgd.center.guard import WORDS
 from easgd.locks import RecordLocks
+from easgd.runtime import time
 
 CENTER, HEADER, LOCKS, ROLLS = "center", "header.json", "locks", "rolls.jsonl"
 CENTERS = "centers"  # folder of the further centers of a script that trains several models
@@ -73,7 +73,9 @@ class Control:
     def enter(self, rank: int, incarnation: int) -> None:
         """Mark a worker as joined; whatever a former incarnation left is forgotten."""
         with self.changing():
-            self.words[STATES + rank], self.words[INCARNATIONS + rank] = JOINED, incarnation
+            # In this order: one that is killed between the two is marked dead by its own incarnation.
+            self.words[INCARNATIONS + rank] = incarnation
+            self.words[STATES + rank] = JOINED
             # What a former incarnation left of a synchronous round does not count for this one.
             self.words[ARRIVED + rank] = self.words[ADDED + rank] = self.words[PACES + rank] = 0
             self.words[RING] = max(self.words[RING], rank + 1)

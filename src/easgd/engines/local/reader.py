@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +12,7 @@ from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.locks import RecordLocks
 from easgd.methods import Slots
+from easgd.runtime import time
 from easgd.worker.context import DEFAULT_CENTER
 
 READ_SECONDS, PAUSE = 60.0, 0.002

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -21,11 +20,13 @@ from easgd.engines.local.control import (
     RING,
     ROUND,
     STATES,
+    STRIPES_MOST,
     TURN,
 )
 from easgd.engines.local.segment import Segment
 from easgd.engines.local.snapshot_lock import SnapshotLock
 from easgd.locks import RecordLocks
+from easgd.runtime import time
 
 POLL = 2e-4
 LOOK_SECONDS = 0.2
@@ -145,19 +146,24 @@ class Rounds:
     def _absorb_sum(self) -> None:
         """Update the center with the round's sum, stripe by stripe, beside no snapshot.
 
-        Whoever is killed in here leaves the next stripe's number in a word, and the stripe it was at has given up its
-        part of the sum before it changes: the next worker goes on from there, and nothing is applied twice.
+        Whoever is killed in here leaves a word that says at which stripe, and the clock at which it found it: if that
+        has ticked, the stripe is done. It gives up its part of the sum before it changes. So the next worker goes on
+        from there, and no stripe is updated twice.
         """
         words, fragments = self.words, range(len(self.segment.fragments))
         brought = [f for f in fragments if words[APPLIED + f]]
+        clock, first = divmod(words[ABSORBED], STRIPES_MOST)
         if brought:
             with self.snapshot_lock.closed():
-                for s in (s for f in brought for s in self.segment.stripes[f] if s >= words[ABSORBED]):
+                for s in (s for f in brought for s in self.segment.stripes[f] if s >= first):
+                    found = self.states[s].version + 1  # never 0, which says that nobody has begun
+                    if s == first and clock not in (0, found):
+                        continue
+                    words[ABSORBED] = found * STRIPES_MOST + s
                     self.states[s].end_round()
-                    words[ABSORBED] = s + 1
-                words[ABSORBED] = 0
                 for f in brought:
                     words[APPLIED + f] = 0
+        words[ABSORBED] = 0
 
     # waiting ---------------------------------------------------------------------------------------------------
 

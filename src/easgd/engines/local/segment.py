@@ -116,6 +116,7 @@ class Segment:
         header = {"method": repr(method), "layout": layout.as_json(), "slots": names, "stripes": stripes}
         if history is not None:
             header["history"] = str(history)
+            (folder / ROLLS).unlink(missing_ok=True)  # of a first worker that was killed before it wrote the header
             (folder / ROLLS).symlink_to(history.absolute() / ROLLS)
         write_json(folder / HEADER, header)
 

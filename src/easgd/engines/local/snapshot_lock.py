@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from easgd.engines.local.control import CLOSING, GATE, TURNSTILE
 from easgd.locks import RecordLocks
+from easgd.runtime import time
 
 POLL = 5e-4
 
