@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ print(json.dumps({
     "filters": filters, "main": sys.modules["__main__"].__dict__.get("shown") == shown,
 }))
 """
+
+
+def test_it_outlives_the_thread_that_started_it(tmp_path):
+    """Linux ends a process "with its parent" when the thread that started it ends: the next run would have none."""
+    lifeline = Lifeline()
+    with ThreadPoolExecutor(1) as pool:
+        template = pool.submit(Template, {**os.environ, "OMP_NUM_THREADS": "1"}).result()
+        assert end(start((template, lifeline), tmp_path, "")) == 0  # it has imported everything
+    assert end(start((template, lifeline), tmp_path, "raise SystemExit(7)")) == 7
+    assert template.alive
+    template.close()
+    lifeline.close()
 
 
 @pytest.fixture(scope="module")

@@ -169,11 +169,14 @@ def _await(paths: list[Path], name: str) -> None:
 
 
 def rows(workers: int = 2, seconds: float = 40.0, rate: float = 6.0, seed: int = 0) -> list[Row]:
-    """Goodput of each: the steps that reached the center under kills, over those of the same time without any."""
+    """Goodput of each: the steps that reached the center under kills, over those of the same time without any.
+
+    The reference is the mean of a run before and one after: the machine's own speed drifts.
+    """
     plan, found = kills(rate, seconds, workers, seed), []
     for name in contestants():
-        free = steps(name, workers, seconds, [])
-        left = steps(name, workers, seconds, plan)
+        before, left, after = (steps(name, workers, seconds, which) for which in ([], plan, []))
+        free = (before + after) / 2
         case = f"{name}: {workers} workers, {len(plan)} kills in {seconds:g} s"
         found.append(Row(case, left, "steps", free, left / max(1, free)))
     return found

@@ -35,6 +35,7 @@ from easgd.launch.process import sigint_blocked
 from easgd.machine import follow_thread_setting
 
 _ROOM = 4096  # bytes of the command line that a worker's own name may take
+_LOOK_SECONDS = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 NO_LIFELINE = "-1"  # Linux ends a worker with its parent
 
@@ -124,10 +125,21 @@ def _preload() -> None:
     gc.freeze()  # so that a worker's collector does not touch, and thereby copy, the pages that all share
 
 
-def _serve(link: socket.socket) -> dict[str, Any] | None:
-    """Fork a worker per request. Returns in the worker, with its request; None in the template, at its end."""
+def _serve(link: socket.socket, parent: int) -> dict[str, Any] | None:
+    """Fork a worker per request. Returns in the worker, with its request; None in the template, at its end.
+
+    It ends with its launcher: the socket closes. A process that the launcher has forked may hold it open, so look
+    for the launcher now and then. Linux could kill the template instead (`child.follow_parent`), but does so when the
+    *thread* that started it ends, and the next run, of another thread, wants it too.
+    """
+    link.settimeout(_LOOK_SECONDS)
     while True:
-        message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(5 * array.array("i").itemsize))
+        try:
+            message, ancillary, *_ = link.recvmsg(1, socket.CMSG_SPACE(5 * array.array("i").itemsize))
+        except TimeoutError:
+            if os.getppid() != parent:
+                return None
+            continue
         if not message:
             return None
         payload, stdout, stderr, *rest = array.array("i", ancillary[0][2])
@@ -190,11 +202,10 @@ def _rename(target: Sequence[str]) -> None:
 
 def main(link: str, parent: str) -> int:
     """Serve until the launcher ends; in a forked worker, run it and return its exit code."""
-    child.follow_parent(int(parent))
     _preload()
     with warnings.catch_warnings():  # a worker has the filters that Python and the libraries have set, and no other
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-        request = _serve(socket.socket(fileno=int(link)))
+        request = _serve(socket.socket(fileno=int(link)), int(parent))
     if request is None:
         return 0
     return child.main(parent, NO_LIFELINE, *request["target"])
