@@ -19,6 +19,7 @@ class LineSeries:
     look: Look
     faint: bool = False  # one seed's own curve behind the mean: thin, and not in the legend
     method: int | None = None  # its number in the page's legend
+    marked: bool = False  # show every point: where there are few of them, or only one
 
 
 @dataclass(frozen=True)

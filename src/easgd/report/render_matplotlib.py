@@ -92,6 +92,8 @@ def _line_style(line: LineSeries | HorizontalLine) -> dict[str, Any]:
     style: dict[str, Any] = {"color": line.look.colour, "linestyle": line.look.matplotlib}
     if isinstance(line, HorizontalLine):
         return {**style, "linewidth": 0.8}
+    if line.marked:
+        style |= {"marker": "o", "markersize": 3}
     return {**style, "linewidth": 0.6, "alpha": 0.35} if line.faint else {**style, "linewidth": 1.6}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import pickle
 import random
 import sys
@@ -59,29 +60,26 @@ def _made_by_the_script() -> Iterator[Any]:
 
     They may be anywhere, as in the attributes of a data set or a trainer. The garbage collector knows those of numpy
     and `random`. It does not know torch's, but it knows what holds them; only the variables of the functions that are
-    running are held by none of its objects.
+    running are held by none of its objects. What was frozen (`gc.freeze`) before the script began is not looked at.
     """
     known = {id(np.random.mtrand._rand), id(random._inst), id(torch.default_generator)}
     objects = gc.get_objects()
-    held = gc.get_referents(*objects)
+    held = _of({torch.Generator, dict}, gc.get_referents(*objects))
     # A dictionary of nothing but generators and other plain things is not known to it either.
-    held += gc.get_referents(*{id(plain): plain for plain in _of(dict, held) if not gc.is_tracked(plain)}.values())
-    for thing in [*objects, *_of(torch.Generator, held), *_of(torch.Generator, _variables())]:
-        kind = type(thing)  # `isinstance` would ask proxies for their class, and wake them
-        if issubclass(kind, (*KINDS, torch.Generator)) and not issubclass(kind, random.SystemRandom):
-            if id(thing) not in known:
-                yield thing
-            known.add(id(thing))
+    plain = {id(thing): thing for thing in held if type(thing) is dict and not gc.is_tracked(thing)}
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, (*KINDS, torch.Generator))} | {torch.Generator}
+    for thing in _of(kinds, [*objects, *held, *gc.get_referents(*plain.values()), *_variables()]):
+        if id(thing) not in known and not isinstance(thing, random.SystemRandom):
+            yield thing
+        known.add(id(thing))
 
 
-def _of(kind: type, things: Sequence[Any]) -> list[Any]:
-    """Return the things of one type among millions, without a line of Python for each."""
-    kinds = list(map(type, things))
-    found, at = [], -1
-    for _ in range(kinds.count(kind)):
-        at = kinds.index(kind, at + 1)
-        found.append(things[at])
-    return found
+def _of(kinds: set[type], things: Sequence[Any]) -> list[Any]:
+    """Return the things of some types among millions, without a line of Python for each.
+
+    `type`, not `isinstance`: that would ask proxies for their class, and wake them.
+    """
+    return list(itertools.compress(things, map(kinds.__contains__, map(type, things))))
 
 
 def _variables() -> list[Any]:

@@ -33,7 +33,7 @@ class Time:
 
     def __str__(self) -> str:
         if math.isfinite(self.seconds):
-            return f"{COMPOSED if self.composed else ''}{self.seconds:.3g}"
+            return f"{COMPOSED if self.composed else ''}{self.seconds:{'.0f' if self.seconds >= 100 else '.3g'}}"
         return "–" if math.isnan(self.within) else f"> {self.within:.0f}"
 
 
@@ -134,7 +134,7 @@ def figure(records: Records, cases: Sequence[Case], speeds: Sequence[float | Non
                 times = [time_to(records, job, one.name, mbit, target).seconds for mbit in speeds]
                 kept = [k for k, seconds in enumerate(times) if math.isfinite(seconds)]
                 if kept:
-                    series.append(LineSeries(kept, [times[k] for k in kept], one.title, look_at(place)))
+                    series.append(LineSeries(kept, [times[k] for k in kept], one.title, look_at(place), marked=True))
             name = f"{job} {target:g}"
             y = Axis(f"seconds to {_target(job, target)}", "log")
             panels.append(Panel(name, x, y, series, title=JOBS[job].title))

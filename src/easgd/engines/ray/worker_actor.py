@@ -7,6 +7,7 @@ the launcher's folder is not on this machine; the answer says whether to stop.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
 import signal
@@ -110,6 +111,19 @@ class OutputSender:
                 return
 
 
+def _set_apart() -> None:
+    """Import what every worker imports, and keep it apart from what the script will make.
+
+    `seeding` looks through all objects for the script's generators: half a second of every `attach`, if it meets torch.
+    """
+    import torch._dynamo  # noqa: F401 (the first optimizer of a process imports it)
+
+    import easgd.worker.worker  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
 class WorkerActor:
     """The actor. `plan` is what the launcher decided for all workers (`placement.plan_of`), `member` its rank in it."""
 
@@ -128,6 +142,7 @@ class WorkerActor:
         os.environ.update({name: str(value) for name, value in self._environment().items()})
         for name in (*TORCHRUN, *(("EASGD_SCHEDULE",) if plan["schedule"] is None else ())):
             os.environ.pop(name, None)
+        _set_apart()
 
     def _environment(self) -> dict[str, object]:
         plan = self.plan
