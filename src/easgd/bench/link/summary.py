@@ -145,8 +145,8 @@ def write(records: Records, cases: Sequence[Case], speeds: Sequence[float | None
     """Write `race.md` and the figure `race`; return the text."""
     parts = []
     for job in JOBS:
-        if any(spec.job == job for spec in records):
-            fitting = [one for one in cases if one.fits(JOBS[job].momentum)]
+        if ran := {spec.case for spec in records if spec.job == job}:
+            fitting = [one for one in cases if one.name in ran]
             parts.append(f"### {JOBS[job].title}")
             parts += [table(records, job, target, fitting, speeds) for target in JOBS[job].targets]
     loads = [record["load"] for record in records.values()]
