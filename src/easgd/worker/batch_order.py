@@ -104,7 +104,7 @@ def _differ(loader: DataLoader[Any], worker: Worker | Stream, *, always: bool = 
     holder: Any = loader.batch_sampler
     sampler: Any = getattr(holder, "sampler", None)
     # A data set that is made after `attach`, as a stream that draws its own samples, may have a generator too.
-    held = [v for v in getattr(loader.dataset, "__dict__", {}).values() if isinstance(v, (torch.Generator, *KINDS))]
+    held = [v for v in getattr(loader.dataset, "__dict__", {}).values() if isinstance(v, KINDS)]
     generator = getattr(sampler, "generator", None)
     for one in {id(found): found for found in (generator, loader.generator, *held) if found is not None}.values():
         seeding.reseed_one(one, worker.stream[0], worker.context.incarnation)

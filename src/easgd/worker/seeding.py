@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-KINDS = (np.random.Generator, np.random.RandomState, random.Random)
+KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
 def reseed(rank: int, incarnation: int) -> None:
@@ -67,8 +67,8 @@ def _made_by_the_script() -> Iterator[Any]:
     held = _of({torch.Generator, dict}, gc.get_referents(*objects))
     # A dictionary of nothing but generators and other plain things is not known to it either.
     plain = {id(thing): thing for thing in held if type(thing) is dict and not gc.is_tracked(thing)}
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, (*KINDS, torch.Generator))} | {torch.Generator}
-    for thing in _of(kinds, [*objects, *held, *gc.get_referents(*plain.values()), *_variables()]):
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, KINDS)}
+    for thing in _of(kinds | {torch.Generator}, [*objects, *held, *gc.get_referents(*plain.values()), *_variables()]):
         if id(thing) not in known and not isinstance(thing, random.SystemRandom):
             yield thing
         known.add(id(thing))
