@@ -74,6 +74,8 @@ def test_optimizers_of_other_models_and_in_turn_are_no_news(run_folder, capsys, 
     ("steps", "words"), [(0, "has taken no step"), (5, "ended after 5 steps, before the first exchange"), (11, None)]
 )
 def test_a_script_that_ends_before_its_first_exchange_is_told(steps, words, run_folder, capsys, tmp_path):
+    open_workers.close_all()  # those that other tests of this process have left
+    capsys.readouterr()
     model, optimizer, worker = attached(easgd.EASGD(period=10))
     start = worker.center()["0.weight"]
     train(model, optimizer, steps=steps)
