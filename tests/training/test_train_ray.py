@@ -11,6 +11,8 @@ from easgd.training.checkpoints import Checkpoints
 
 pytest.importorskip("ray")
 
+from easgd.engines.ray import supervisor  # noqa: E402
+
 
 @pytest.mark.timeout(600)
 def test_resume_has_the_same_center_clocks_cursors_and_optimizer_states(cluster, shared, tmp_path):
@@ -29,3 +31,17 @@ def test_resume_has_the_same_center_clocks_cursors_and_optimizer_states(cluster,
     further = library.resume(run.path, steps=40)
     assert clocks(further) == {0: list(range(40)), 1: list(range(40))}, "no step is told twice, none is missing"
     assert all(torch.isfinite(value).all() for value in further.center.values())
+
+
+@pytest.mark.timeout(600)
+def test_a_run_that_ends_before_the_supervisor_has_looked_keeps_its_last_checkpoint(
+    cluster, shared, tmp_path, monkeypatch
+):
+    """A resumed run may have nothing left to do: its workers come and go between two looks."""
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 3600.0)
+    run = library.train(
+        {**SMALL, "engine": "ray", "steps": 10, "evaluate": "after", "checkpoint_every": 1e6}, tmp_path / "run"
+    )
+    checkpoints = Checkpoints(run.path / "checkpoints")
+    assert [path.name for path in checkpoints.whole()] == ["000001"]
+    assert checkpoints.load()["center"]["version"] > 0

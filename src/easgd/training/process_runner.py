@@ -128,7 +128,7 @@ class ProcessRunner:
         return None
 
     def close(self) -> None:
-        """End the evaluator."""
+        """End the evaluator, whose unmeasured snapshots stay in the run's folder."""
         if self._evaluator is not None and self._evaluator.poll() is None:
             self._evaluator.kill()
             self._evaluator.wait()

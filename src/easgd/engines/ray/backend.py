@@ -270,6 +270,13 @@ class OwnedRayBackend(RayBackend):
         self._relay_output()
         return ended
 
+    def mark_dead(self, rank: int, incarnation: int, *, keep_rank: bool) -> None:
+        super().mark_dead(rank, incarnation, keep_rank=keep_rank)
+        if not self._living and self.supervisor is not None:
+            # All may have come and gone since the supervisor last asked, and the observer looks at the center now.
+            with suppress(RayError):
+                self.supervisor.renew()
+
     def _relay_output(self) -> None:
         with suppress(RayError):
             self._output.deliver(ray.get(self.coordinator.drain.remote(), timeout=CALL_SECONDS))

@@ -94,6 +94,7 @@ class Supervisor:
         self.methods: dict[str, Any] = {}
         self._saved: dict[str, float] = {}
         self._answered: dict[tuple[str, int], float] = {}  # when a shard was last seen with its value
+        self._asking = threading.RLock()
         self._ended = threading.Event()
         self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="easgd-supervisor", daemon=True)
@@ -116,7 +117,7 @@ class Supervisor:
 
     def check(self) -> None:
         """Copy the coordinator's state, restore shards that were restarted, save the center if it is due."""
-        self._copy_state()
+        self.renew()
         for center, membership in self.opened().items():
             if center not in self.methods:
                 method = ray.get(self.coordinator.method.remote(center), timeout=CALL_SECONDS)
@@ -133,13 +134,15 @@ class Supervisor:
         memberships = self.copy["memberships"].items()
         return {center: membership for center, membership in memberships if membership["opened"]}
 
-    def _copy_state(self) -> None:
-        copy = ray.get(self.coordinator.dump.remote(), timeout=CALL_SECONDS)
-        if copy is None:
-            return
-        if copy["restarts"] > self.copy["restarts"]:
-            self._tell("the coordinator was restarted and has its list of members back")
-        self.copy = copy
+    def renew(self) -> None:
+        """Ask the coordinator for its state; also called by the launcher, and the older answer must not come last."""
+        with self._asking:
+            copy = ray.get(self.coordinator.dump.remote(), timeout=CALL_SECONDS)
+            if copy is None:
+                return
+            if copy["restarts"] > self.copy["restarts"]:
+                self._tell("the coordinator was restarted and has its list of members back")
+            self.copy = copy
 
     def _restore_shards(self, center: str, membership: dict[str, Any]) -> None:
         for k in range(len(membership["bounds"])):

@@ -98,7 +98,7 @@ class OutputSender:
         return out
 
     def close(self) -> None:
-        """Send the rest."""
+        """Send what is still in the buffer, and end the thread."""
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(0.05)  # what was written last is on its way through the pipe
