@@ -91,6 +91,8 @@ class ProcessRunner:
             leftover.unlink(missing_ok=True)
         self._snapshots = numbers_used(self.folder)
         self.rows.skip()
+        if self._point < 0:
+            self._snapshot_start()
         if self.live:
             self._evaluator = start_evaluator(self.folder)
         began = time.monotonic() - float(self.folder.status.get("seconds") or 0.0)
@@ -172,6 +174,12 @@ class ProcessRunner:
         if point > self._point and (slots := center.snapshot()) is not None:
             self._save_snapshot(center.named(slots), center.version)
             self._point = point
+
+    def _snapshot_start(self) -> None:
+        """Have the initial point measured: when the first records are read, the center may have moved already."""
+        parameters = self.task.model().named_parameters()
+        self._save_snapshot({name: parameter.detach() for name, parameter in parameters}, 0)
+        self._point = 0
 
     def _save_snapshot(self, state: dict[str, Tensor], version: int) -> None:
         facts = {
