@@ -11,7 +11,7 @@ from easgd.training.checkpoints import Checkpoints
 
 pytest.importorskip("ray")
 
-from easgd.engines.ray import supervisor  # noqa: E402
+from easgd.engines.ray import supervisor
 
 
 @pytest.mark.timeout(600)

@@ -27,6 +27,9 @@ NOTICED = {
     "stale coordinator": 19,
     "told once": 14,
     "one hold": 9,
+    "kept link": 49,
+    "reused memory": 49,
+    "short read": 40,
 }
 """A seed that notices when a mend is missing."""
 

@@ -260,6 +260,19 @@ def test_two_snapshots_at_once_do_not_release_each_other(monkeypatch):
     assert ask(shard, 0, 1, torch.ones(N))[0] == Status.DONE
 
 
+def test_a_death_does_not_end_a_round_in_the_middle_of_a_snapshot(monkeypatch):
+    """The other shards, which have not heard of it yet, are copied without this round."""
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
+    shard = make(easgd.EASGD(moving_rate=0.5, sync=True))
+    assert ask(shard, 0, 0, torch.ones(N), Kind.TOGETHER)[0] == Status.WAIT, "for worker 1"
+    target = shard.hold("supervisor")
+    enroll(shard, [0], {1: 0})
+    state = shard.take(target, ticket="supervisor")
+    assert (state["whole"], state["version"]) == (True, 0)
+    assert shard.version == 1
+    assert ask(shard, 0, 0, torch.ones(N), Kind.TOGETHER)[0] == Status.DONE
+
+
 def test_a_snapshot_whose_hold_is_over_is_not_whole(monkeypatch):
     monkeypatch.setattr(shards, "HOLD_SECONDS", -1.0)
     shard = make()

@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 
+from easgd import runtime
 from easgd.engines.ray import sockets
 from easgd.engines.ray.messages import Kind, LinkError, Request, Status
 from easgd.engines.ray.sockets import CODECS, MAGIC, REQUEST, SocketLink, SocketServer
@@ -25,6 +26,20 @@ def test_over_a_socket(served):
         reply, size = link.receive(60.0, into)
         assert (reply.status, reply.version, size) == (Status.DONE, sequence + 1, 4 * N)
     assert into.view(torch.float32)[0].item() == 1.0, "4, 2, 1"
+    link.close()
+
+
+def test_the_same_request_again_on_the_same_connection_has_the_same_answer(served):
+    """Case 18: the message that asks again must not be written over the answer, which lies where the first one was."""
+    shard, address = served
+    link, into = SocketLink(address, b"s" * 32), torch.empty(4 * N, dtype=torch.uint8)
+    message = torch.full((N,), 8.0).view(torch.uint8)
+    for _ in range(3):
+        link.send(Request("center", 0, 0, 0, Kind.EXCHANGE, 0.5), message)
+        reply, _ = link.receive(60.0, into)
+        assert (reply.status, reply.version) == (Status.DONE, 1)
+        assert into.view(torch.float32).eq(4.0).all()
+    assert shard.version == 1
     link.close()
 
 
@@ -198,7 +213,7 @@ def test_time_does_not_count_while_a_message_still_leaves(monkeypatch):
             theirs.sendall(b"an answer")
         return bytes_ or 0
 
-    monkeypatch.setattr(sockets, "_unsent", unsent)
+    monkeypatch.setattr(runtime.sockets, "unsent", unsent)
     with ours, theirs:
         sockets._await(ours, 0.01)
         assert ours.recv(100) == b"an answer"
@@ -216,4 +231,4 @@ def test_what_the_other_end_has_not_read_is_unsent():
             with contextlib.suppress(BlockingIOError):
                 while True:
                     ours.send(bytes(1 << 20))
-            assert sockets._unsent(ours) > 0
+            assert runtime.sockets.unsent(ours) > 0

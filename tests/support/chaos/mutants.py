@@ -7,9 +7,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
+import torch
+
+from easgd.engines.ray import sockets
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.ledger import Ledger
 from easgd.engines.ray.shard import Shard
+from easgd.engines.ray.transport import Transport
 from easgd.runtime import time
 
 
@@ -93,6 +97,37 @@ def one_hold() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kept_link() -> Iterator[None]:
+    """A connection whose answer did not come in time is used again: the late answer is taken for the next one's."""
+    with patch.object(Transport, "_drop", lambda self, k: None):
+        yield
+
+
+@contextmanager
+def reused_memory() -> Iterator[None]:
+    """A message that is sent again takes the place of the answer that it asks for."""
+
+    def take(self: sockets.Buffers, center: str, fragment: int, sequence: int, size: int) -> Any:
+        _, memory = self._last.setdefault((center, fragment), (0, torch.empty(1 << 16, dtype=torch.uint8)))
+        return memory[:size]
+
+    with patch.object(sockets.Buffers, "take", take):
+        yield
+
+
+@contextmanager
+def short_read() -> Iterator[None]:
+    """A connection that breaks off within a message has delivered all of it."""
+
+    def read(sock: Any, into: memoryview) -> None:
+        if sock.recv_into(into, 0, 0) == 0:
+            raise ConnectionError("the other end has closed")
+
+    with patch.object(sockets, "_read", read):
+        yield
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "stale roll": stale_roll,
     "forgetful ledger": forgetful_ledger,
@@ -100,4 +135,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "stale coordinator": stale_coordinator,
     "told once": told_once,
     "one hold": one_hold,
+    "kept link": kept_link,
+    "reused memory": reused_memory,
+    "short read": short_read,
 }

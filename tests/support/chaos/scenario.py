@@ -61,6 +61,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     deadline: float = 60.0
     """Of a synchronous round."""
+    secret: bytes = b""
+    """With one, messages go over sockets; without, through Ray's calls."""
 
     @property
     def size(self) -> int:
@@ -88,12 +90,14 @@ class Scenario:
         )
         steps, step_seconds = chance.randint(3, 8), chance.choice((0.05, 0.3))
         faults = draw_faults(chance, 2.0 + 3.0 * steps * step_seconds)
+        secret = b"secret" if random.Random(f"sockets {seed}").random() < 0.5 else b""
         return Scenario(
             seed, workers=chance.randint(1, 4), shards=chance.randint(1, 3), steps=steps,
             method=chance.choice(METHODS),
             compression=chance.choice((None, None, "int8", "bf16")), overlap=chance.random() < 0.5,
             restarts=chance.randint(0, 2), interval=chance.choice((1.0, 3.0)),
             step_seconds=step_seconds, preempt=chance.choice((0.05, 0.3)), weather=weather, faults=faults,
+            secret=secret,
         )  # fmt: skip
 
 

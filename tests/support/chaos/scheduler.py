@@ -45,6 +45,7 @@ class Process:
         self.threads: list[Thread] = []
         self.parked: list[Thread] = []
         self.strike: Strike | None = None
+        self.on_kill: list[Callable[[], None]] = []
         self.data: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -151,6 +152,8 @@ class Scheduler:
             if thread.blocked:
                 thread.blocked = False
                 self._ready.append(thread)
+        for callback in process.on_kill:
+            callback()
 
     def pause(self, process: Process, paused: bool) -> None:
         """Stop all threads of a process, as SIGSTOP does, or let them go on."""

@@ -17,10 +17,11 @@ from chaos.network import Network, Weather
 from chaos.outcome import Outcome, PerProcess
 from chaos.scenario import Fault, Scenario
 from chaos.scheduler import Process, Scheduler
+from chaos.sockets import HOST, SimSockets
 from chaos.storage import SimDisk, SimStore
 from chaos.witness import ClusterWitness, WitnessedShard
 from chaos.worker import SimWorker, Workers
-from easgd.engines.ray import actor_link, backend, client, membership, shard_actor, supervisor
+from easgd.engines.ray import actor_link, backend, client, membership, shard, shard_actor, sockets, supervisor
 from easgd.engines.ray.backend import OwnedRayBackend, RayBackend
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.settings import Settings
@@ -84,8 +85,13 @@ class Simulation:
         with ExitStack() as stack:
             stack.enter_context(primitives.installed(self.scheduler))
             stack.enter_context(self.cluster.installed())
+            stack.enter_context(SimSockets(self.scheduler, self.network).installed())
             for module, name, value in (
                 (membership, "LEAST_SHARD", 1024),  # small vectors on several shards
+                (shard, "LEAST", 1024),  # small messages in several parts
+                (shard, "chunk_bytes", lambda size: 512),
+                (sockets, "chunk_bytes", lambda size: 512),
+                (shard_actor, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: HOST))),
                 (client, "_sequences", PerProcess(self.scheduler, "sequences", itertools.count)),
                 (actor_link, "snapshot", witnessed),
                 (shard_actor, "Shard", WitnessedShard),
@@ -109,7 +115,7 @@ class Simulation:
     # in the place of Ray and of the machine --------------------------------------------------------------------
 
     def _plan(self, run: Any, settings: Settings) -> dict[str, Any]:
-        return {"run": RUN, "nproc": 1, "secret": b"", "workers": self.scenario.workers}
+        return {"run": RUN, "nproc": 1, "secret": self.scenario.secret, "workers": self.scenario.workers}
 
     def _place(self, run: str, cluster: Any, workers: int, settings: Settings) -> tuple[Any, list[Any]]:
         make = self.cluster.actor

@@ -292,13 +292,19 @@ class Shard:
         start, end = time.perf_counter(), time.monotonic() + WAIT_SECONDS
         while entry.sequence < request.sequence and rank in self._round:
             if not self._changed.wait(end - time.monotonic()):
-                return self._reply(Status.WAIT, time.perf_counter() - start, f), None
+                self._end_round()  # a snapshot that held it up may have lapsed
+                if entry.sequence < request.sequence:
+                    return self._reply(Status.WAIT, time.perf_counter() - start, f), None
         if entry.sequence < request.sequence:  # another incarnation has taken its place
             return self._reply(Status.WAIT, 0.0, f), None
         return self._stored(entry, time.perf_counter() - start, f)
 
     def _end_round(self) -> None:
+        """Update the center once if all who live have come, and no snapshot holds the round up."""
         if not self._round or not self.members <= self._round.keys():
+            return
+        # It may be a death that ends the round now, in the middle of a snapshot.
+        if any(self._held_until(rank, f, at) is not None for rank, (f, at, _, _) in self._round.items()):
             return
         arrived = dict(sorted(self._round.items()))
         for rank, (f, sequence, d, _) in arrived.items():  # in the order of the ranks
@@ -343,6 +349,7 @@ class Shard:
             if target is not None:
                 if ticket in self._holds:
                     self._holds[ticket].allowed = {key: sequence for key, (_, sequence) in target.items()}
+                self._end_round()
                 self._changed.notify_all()
                 whole = self._changed.wait_for(lambda: self._reached(target), seconds) and ticket in self._holds
             state = {**self.state(), "whole": whole}
@@ -353,6 +360,7 @@ class Shard:
         """Give a hold up, and let exchanges go on that no other one is in the way of."""
         with self._changed:
             self._holds.pop(ticket, None)
+            self._end_round()
             self._changed.notify_all()
 
     def _reached(self, target: Reached) -> bool:
@@ -364,7 +372,7 @@ class Shard:
     def _enter(self, request: Request) -> bool:
         """Wait while a snapshot holds this exchange up; False when that takes long."""
         end = time.monotonic() + WAIT_SECONDS
-        while self._holds and (until := self._held_until(request)) is not None:
+        while self._holds and (until := self._held_until(request.rank, request.fragment, request.sequence)) is not None:
             now = time.monotonic()
             if now > end:
                 return False
@@ -373,12 +381,12 @@ class Shard:
         entry = self.ledger.entries.get((request.rank, request.fragment))
         return entry is not None and entry.incarnation == request.incarnation and entry.sequence < request.sequence
 
-    def _held_until(self, request: Request) -> float | None:
+    def _held_until(self, rank: int, fragment: int, sequence: int) -> float | None:
         """Until when a snapshot may hold this exchange up; None if none does."""
-        now, key = time.monotonic(), (request.rank, request.fragment)
+        now, key = time.monotonic(), (rank, fragment)
         for ticket in [ticket for ticket, hold in self._holds.items() if now > hold.until]:
             del self._holds[ticket]  # whoever held it is gone
-        behind = [hold.until for hold in self._holds.values() if request.sequence > hold.allowed.get(key, -1)]
+        behind = [hold.until for hold in self._holds.values() if sequence > hold.allowed.get(key, -1)]
         return min(behind, default=None)
 
     # saving ----------------------------------------------------------------------------------------------------

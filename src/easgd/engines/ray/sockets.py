@@ -11,13 +11,10 @@ What is sent is not encrypted: where Ray is told to encrypt, this way is not tak
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import secrets
-import select
 import socket
 import struct
-import termios
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -29,7 +26,7 @@ from torch import Tensor
 from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
 from easgd.engines.ray.pipeline import PipelinedExchange, Send, SendBytes, chunk_bytes
-from easgd.runtime import threading, time
+from easgd.runtime import sockets, threading, time
 
 MAGIC = b"EAS3"
 REQUEST = struct.Struct("<4sIIqBdIdB?BQ")
@@ -72,22 +69,15 @@ def _read(sock: socket.socket, into: memoryview) -> None:
         at += got
 
 
-def _unsent(sock: socket.socket) -> int:
-    """Return how many bytes the kernel holds that the other end has not acknowledged."""
-    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), "little")
-
-
 def _await(sock: socket.socket, seconds: float) -> None:
     """Wait until there is something to read.
 
     The kernel takes megabytes that a slow link needs many seconds for: while they leave, the other end cannot answer,
     and time does not count.
     """
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    before = _unsent(sock)
-    while not poll.poll(1000 * seconds):
-        left = _unsent(sock)
+    before = sockets.unsent(sock)
+    while not sockets.readable(sock, seconds):
+        left = sockets.unsent(sock)
         if left >= before:
             raise TimeoutError("no answer")
         before = left
@@ -126,7 +116,7 @@ class SocketLink:
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:
         try:
-            self.socket = socket.create_connection(address, HANDSHAKE_SECONDS)
+            self.socket = sockets.create_connection(address, HANDSHAKE_SECONDS)
         except OSError as error:
             raise LinkError(f"no connection to {address[0]}:{address[1]}: {error}") from error
         try:
@@ -173,6 +163,24 @@ class SocketLink:
         self.socket.close()
 
 
+class Buffers:
+    """The memory of one connection's messages, in which their answers lie afterwards."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], tuple[int, Tensor]] = {}
+
+    def take(self, center: str, fragment: int, sequence: int, size: int) -> Tensor:
+        """Return memory for a message: that of the fragment's last one, if the worker has the answer to it.
+
+        It has if it sends the fragment's next message. If it sends the same again, it asks for what lies there.
+        """
+        last, memory = self._last.get((center, fragment), (-1, torch.empty(0, dtype=torch.uint8)))
+        if sequence <= last or memory.numel() < size:
+            memory = torch.empty(size, dtype=torch.uint8)
+        self._last[center, fragment] = (max(sequence, last), memory)
+        return memory[:size]
+
+
 class SocketServer:
     """Serves a process's shards to workers, one thread for each."""
 
@@ -181,7 +189,7 @@ class SocketServer:
     ) -> None:
         self.secret, self.serve, self.expected = secret, serve, expected
         self.pipeline = pipeline or (lambda *_: None)
-        self.listener = socket.create_server((host, 0), backlog=256)
+        self.listener = sockets.create_server((host, 0), backlog=256)
         self._strangers = threading.Semaphore(MOST_STRANGERS)
         self.address: tuple[str, int] = self.listener.getsockname()[:2]
         threading.Thread(target=self._accept, name="easgd-accept", daemon=True).start()
@@ -234,7 +242,7 @@ class SocketServer:
         return True
 
     def _converse(self, sock: socket.socket) -> None:
-        buffer = torch.empty(0, dtype=torch.uint8)
+        buffers = Buffers()
         while True:
             head: tuple[Any, ...] = REQUEST.unpack(_read_bytes(sock, REQUEST.size))
             magic, rank, incarnation, sequence, kind, scale, fragment, pace, codec, in_full, length, size = head
@@ -247,10 +255,7 @@ class SocketServer:
                 continue
             if size > most:
                 return  # not a message that any worker of this run would send
-            # The last answer lies in this memory, and the worker has it: it is asking for the next one.
-            if buffer.numel() < size:
-                buffer = torch.empty(size, dtype=torch.uint8)
-            message = buffer[:size] if size else None
+            message = buffers.take(center, fragment, sequence, size) if size else None
             request = Request(center, rank, incarnation, sequence, kind, scale, fragment, pace, CODECS[codec], in_full)
             pipelined = self.pipeline(request, size, partial(_send_head, sock), sock.sendall)
             if message is not None and pipelined is not None:
