@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PYTHONHASHSEED := 0
 
-.PHONY: setup demo demo-figures test test-slow test-integrations soak chaos mutants paper paper-smoke docs release-check lint types \
+.PHONY: setup demo demo-figures test test-heavy test-slow test-integrations soak chaos mutants paper paper-smoke docs release-check lint types \
   clean
 
 setup: .venv/.ready
@@ -33,8 +33,13 @@ demo-figures: demo
 	  --screenshot=docs/figures/report.png "file://$(CURDIR)/demo/comparison/report/index.html"
 
 # Four at a time on two processors: a test often waits for processes that it has started.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
 test: setup
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integrations --ignore tests/examples
+	$(PYTEST)
+
+# Whole runs and clusters that are killed, stopped and started again; CI runs these too.
+test-heavy: setup
+	$(PYTEST) -m heavy
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -43,6 +43,7 @@ def loss_of(state):
     return float(nn.functional.mse_loss(model(x), y).detach())
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(400)
 def test_the_same_script_runs_in_five_ways(tmp_path, shared):
     ways = [way for way in WAYS if way != "ray" or importlib.util.find_spec("ray")]

@@ -13,6 +13,7 @@ pytest.importorskip("ray")
 NAMES = ("ddp", "fsdp")
 
 
+@pytest.mark.heavy
 def test_groups_on_ray_have_the_center_of_the_whole_model(tmp_path, shared):
     result = easgd.run(
         grouping.train_all, workers=2, engine="ray", args=(str(tmp_path), NAMES), schedule="round-robin",

@@ -104,6 +104,7 @@ def test_mistakes_are_one_line(arguments, words, here, capsys):
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.heavy
 def test_an_entry_point_is_a_name_like_any_other(folder):
     package = folder / "mymethods-1.0.dist-info"
     package.mkdir()

@@ -83,6 +83,7 @@ def test_runs_are_those_of_easgd_train_from_any_thread(tmp_path):
     assert run.config == alone.config
 
 
+@pytest.mark.heavy
 def test_a_failure_is_reported_and_stops_nothing(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["compare", "--methods", "msgd", "--data", "nowhere,digits", *TINY, "--out", str(out)]) == 1
@@ -96,6 +97,7 @@ def test_a_failure_is_reported_and_stops_nothing(tmp_path, capsys):
     assert "nowhere" in log.read_text()
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(300)
 def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(tmp_path):
     out = tmp_path / "out"
@@ -127,6 +129,7 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(tmp_path):
         assert len(easgd.Run(run).curves()["time"]) == 81
 
 
+@pytest.mark.heavy
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     out = tmp_path / "out"
     process = start("--methods", "easgd", "--engine", "simulate", "--steps", "1000000", "--out", out, "--jobs", "1")
@@ -146,6 +149,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert children(out) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
 def test_runs_die_with_a_killed_comparison(tmp_path):
     out = tmp_path / "out"

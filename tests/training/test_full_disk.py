@@ -42,6 +42,7 @@ def fill(disk):
                 continue
 
 
+@pytest.mark.heavy
 def test_a_simulated_run_goes_on_and_fails_for_its_model_alone(disk, easgd):
     process = easgd("train", *flags({**SMALL, "engine": "simulate", "steps": 600}), "--out", disk / "run", "--plain")
     wait_for(lambda: (disk / "run" / "evaluations.jsonl").exists(), process)
@@ -70,6 +71,7 @@ def test_a_failed_model_is_made_up_for_by_resuming(disk):
     assert again.center["layers.1.weight"].equal(expected)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("evaluate", ["after", "live"])
 def test_processes_train_on_a_full_disk(disk, easgd, evaluate):
     settings = {**SMALL, "steps": 1000, "checkpoint_every": 0.5, "evaluate": evaluate}

@@ -94,6 +94,7 @@ def test_after_a_kill_each_goes_on_from_where_it_was_saved(tmp_path, alone):
             assert (folder / name).read_bytes() == alone[method][name], (method, name)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(200)
 def test_ctrl_c_saves_the_whole_group_and_the_same_command_goes_on(tmp_path):
     out = tmp_path / "out"

@@ -96,6 +96,7 @@ def same(a, b):
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
+@pytest.mark.heavy
 def test_the_whole_run_is_killed_and_goes_on_from_its_saved_clocks(tmp_path, easgd, calm):
     settings = {**SMALL, **calm, "steps": 100_000, "checkpoint_every": 0.3}
     process = easgd("train", *flags(settings), "--out", "run", "--plain")
@@ -129,6 +130,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.heavy
 def test_one_of_the_workers_is_killed_and_the_others_finish(tmp_path, easgd, calm):
     settings = {**SMALL, **calm, "workers": 3, "steps": 1_000_000, "seconds": 6, "checkpoint_every": 0.3}
     process = easgd("train", *flags(settings), "--out", "run", "--plain", "--history")
@@ -180,6 +182,7 @@ def stop_outside_the_center(victim, records):
     pytest.fail("whenever it is stopped, the other worker stands still")
 
 
+@pytest.mark.heavy
 def test_a_stopped_worker_costs_the_checkpoint_not_the_run(tmp_path, easgd, calm):
     """SIGSTOP: the checkpoint barrier is given up after its time, the other worker goes on. Then Ctrl-C."""
     settings = {**SMALL, **calm, "steps": 100_000, "checkpoint_every": 0.2}
@@ -268,6 +271,7 @@ amount = 2.0
 """
 
 
+@pytest.mark.heavy
 def test_a_plan_of_faults_happens_to_real_processes(tmp_path, easgd):
     """Cases 1, 4, 5, 6, as data: what the simulator runs on the virtual clock."""
     (tmp_path / "plan.toml").write_text(PLAN)

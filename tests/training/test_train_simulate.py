@@ -77,6 +77,7 @@ def test_budgets_end_a_run(tmp_path):
     assert by_error.curves()["test_error"][-1] <= 0.5 < by_error.curves()["test_error"][:-1].min()
 
 
+@pytest.mark.heavy
 def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, easgd, monkeypatch):
     import easgd as library
 
@@ -92,6 +93,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, easgd, monkeypatch):
     assert contents(folder) == contents(tmp_path / "whole")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(tmp_path, easgd, number):
     import easgd as library

@@ -241,6 +241,7 @@ up()
 """
 
 
+@pytest.mark.heavy
 def test_a_joined_worker_that_outlives_the_run_ends_without_a_traceback(launch):
     one = launch(ATTACHED + 'until("go")', workers=1)
     two = launch(ATTACHED + 'until("never")', "--join", Path(one.run).name, where="b")

@@ -69,6 +69,7 @@ def test_a_restarted_worker_is_counted_and_a_dead_one_is_not(launched):
     assert report.rolls >= 5  # two joins, a death, a join, a death; one that leaves
 
 
+@pytest.mark.heavy
 def test_a_late_joiner_starts_from_the_center_and_is_counted(launch):
     one = launch(TRAINING, "--history", workers=1)
     two = launch(TRAINING, "--join", Path(one.run).name, where="b")
@@ -90,6 +91,7 @@ def test_one_ten_times_slower_holds_up_nobody(tmp_path):
     assert steps == [200, 200, 20]
 
 
+@pytest.mark.heavy
 def test_the_ring_takes_a_late_joiner_in_and_lets_it_go(launch):
     """Round-robin among three: between two turns of one worker, each of the other two has updated the center once."""
     one = launch(TRAINING, "--schedule", "round-robin", "--history", workers=2)

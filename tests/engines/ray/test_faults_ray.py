@@ -132,6 +132,7 @@ def test_a_killed_coordinator_comes_back_with_its_members(started):
     follows(run.folder / "out")
 
 
+@pytest.mark.heavy
 def test_all_workers_die_and_a_later_run_goes_on_from_the_center(started, tmp_path, cluster):
     """Cases 10, 26."""
     run = started(2, interval=0.5)
@@ -147,6 +148,7 @@ def test_all_workers_die_and_a_later_run_goes_on_from_the_center(started, tmp_pa
     assert int(now) == int(saved) + 1 > 1, "the center's clock goes on"
 
 
+@pytest.mark.heavy
 def test_a_center_that_never_returns_is_a_named_error(started, capfd):
     """Case 9."""
     run = started(1, {"patience": 0}, center_restarts=0, interval=0.5)
@@ -163,6 +165,7 @@ def test_a_center_that_never_returns_is_a_named_error(started, capfd):
     assert [r.event for r in run.events("unreachable")] == ["unreachable"]
 
 
+@pytest.mark.heavy
 def test_one_ten_times_slower_holds_up_nobody(cluster, tmp_path):
     """Case 12: the slow one waits for ten steps of all others before each of its own."""
     result = easgd.run(tasks.ten_times_slower, 3, "ray", (str(tmp_path),))
@@ -171,6 +174,7 @@ def test_one_ten_times_slower_holds_up_nobody(cluster, tmp_path):
     assert steps == [200, 200, 20]
 
 
+@pytest.mark.heavy
 def test_a_worker_is_stopped_in_a_round(started):
     """Case 33: others wait in a round, which is recorded with the way on; both ways on are taken."""
     run = started(2, schedule="sync", history=True)
@@ -241,6 +245,7 @@ def lost_steps(path: Path) -> int:
     return max(0, steps[-1].clock + 1 - max(last + [r.clock for r in steps if r.staleness is not None]))
 
 
+@pytest.mark.heavy
 def test_signals_to_a_worker_to_a_launcher_that_joined_and_to_the_run(launch, cluster, tmp_path):
     """Cases 6, 24, 32: a joiner is counted; who is asked to end brings its steps to the center first, and leaves."""
     folder, out = tmp_path / "a", tmp_path / "a" / "out"
@@ -268,6 +273,7 @@ def test_signals_to_a_worker_to_a_launcher_that_joined_and_to_the_run(launch, cl
     two.communicate()
 
 
+@pytest.mark.heavy
 def test_a_killed_launcher_takes_its_workers_with_it(launch, cluster, tmp_path):
     """Case 24."""
     folder = tmp_path / "a"
@@ -308,6 +314,7 @@ def digits_all(folder: str) -> None:
         checkpoint.save(Path(folder) / "errors", errors)
 
 
+@pytest.mark.heavy
 def test_int8_trains_as_well_and_moves_forty_times_less_than_gradients(cluster, tmp_path):
     """DistributedDataParallel sends and receives a gradient of 4n bytes in every step: 8n bytes a step."""
     result = easgd.run(digits_all, 2, "ray", (str(tmp_path),))

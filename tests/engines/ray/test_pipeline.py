@@ -7,7 +7,7 @@ import torch
 
 import easgd
 from easgd.engines.ray import shard as shards
-from easgd.engines.ray import sockets
+from easgd.engines.ray import sockets, updates
 from easgd.engines.ray.messages import Kind, Request, Status
 from easgd.engines.ray.shard import Shard
 from easgd.engines.ray.sockets import SocketLink, SocketServer
@@ -26,7 +26,7 @@ def small(monkeypatch):
     """Chunks that do not divide the message, and parts that do not divide the chunks."""
     monkeypatch.setattr(shards, "LEAST", 1)
     monkeypatch.setattr(sockets, "chunk_bytes", lambda size: 4 * 3000)
-    monkeypatch.setattr(shards, "chunk_bytes", lambda size: 4 * 700)
+    monkeypatch.setattr(updates, "chunk_bytes", lambda size: 4 * 700)
 
 
 def noise(seed):

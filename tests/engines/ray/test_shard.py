@@ -10,6 +10,7 @@ import torch
 
 import easgd
 from easgd.compress import NAMES
+from easgd.engines.ray import holds
 from easgd.engines.ray import shard as shards
 from easgd.engines.ray.membership import Membership, bounds_for
 from easgd.engines.ray.messages import Kind, Status
@@ -274,7 +275,7 @@ def test_a_death_does_not_end_a_round_in_the_middle_of_a_snapshot(monkeypatch):
 
 
 def test_a_snapshot_whose_hold_is_over_is_not_whole(monkeypatch):
-    monkeypatch.setattr(shards, "HOLD_SECONDS", -1.0)
+    monkeypatch.setattr(holds, "HOLD_SECONDS", -1.0)
     shard = make()
     ask(shard, 0, 0, torch.ones(N))
     target = shard.hold("late")

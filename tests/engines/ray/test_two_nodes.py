@@ -41,6 +41,7 @@ def at(folder, rank):
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
+@pytest.mark.heavy
 def test_a_wrong_token_is_refused(nodes, tmp_path):
     """Case 22."""
     script = tmp_path / "train.py"
@@ -54,6 +55,7 @@ def test_a_wrong_token_is_refused(nodes, tmp_path):
     assert "RAY_AUTH_TOKEN" in line
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(300)
 def test_machines_have_a_center_each_and_one_worker_carries_for_all(nodes, tmp_path):
     """Four workers, two on each node. Only one of a node uses the network; when it is killed, the other one does."""
@@ -85,6 +87,7 @@ def test_machines_have_a_center_each_and_one_worker_carries_for_all(nodes, tmp_p
     assert not list(base().glob("*@*"))  # of a machine whose last worker has left, nothing stays in memory
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(300)
 def test_training_over_two_nodes_survives_the_loss_of_one(nodes, tmp_path):
     """The records of the second node come through the coordinator, as from a machine with a disk of its own."""

@@ -194,6 +194,7 @@ def test_the_simulated_breakdown_is_near_the_papers_table():
             assert ours == pytest.approx(paper, abs=1.0), (tau, p)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(400)
 def test_a_recipe_from_nothing_and_again_without_repeating_its_runs(tmp_path, capsys, monkeypatch):
     """`easgd paper headline`, on still shorter runs: figure, page, archive; the second time nothing is trained."""

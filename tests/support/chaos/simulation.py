@@ -21,7 +21,17 @@ from chaos.sockets import HOST, SimSockets
 from chaos.storage import SimDisk, SimStore
 from chaos.witness import ClusterWitness, WitnessedShard
 from chaos.worker import SimWorker, Workers
-from easgd.engines.ray import actor_link, backend, client, membership, shard, shard_actor, sockets, supervisor
+from easgd.engines.ray import (
+    actor_link,
+    backend,
+    client,
+    membership,
+    shard,
+    shard_actor,
+    sockets,
+    supervisor,
+    updates,
+)
 from easgd.engines.ray.backend import OwnedRayBackend, RayBackend
 from easgd.engines.ray.coordinator import Coordinator
 from easgd.engines.ray.settings import Settings
@@ -89,7 +99,7 @@ class Simulation:
             for module, name, value in (
                 (membership, "LEAST_SHARD", 1024),  # small vectors on several shards
                 (shard, "LEAST", 1024),  # small messages in several parts
-                (shard, "chunk_bytes", lambda size: 512),
+                (updates, "chunk_bytes", lambda size: 512),
                 (sockets, "chunk_bytes", lambda size: 512),
                 (shard_actor, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: HOST))),
                 (client, "_sequences", PerProcess(self.scheduler, "sequences", itertools.count)),

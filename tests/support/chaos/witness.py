@@ -77,9 +77,9 @@ class WitnessedShard(Shard):
         self._sound()
 
     def _end_round(self) -> None:
-        arrived = dict(self._round)
+        arrived = dict(self._round.arrivals)
         super()._end_round()
-        if arrived and not self._round:
+        if arrived and not self._round.arrivals:
             for rank, (fragment, sequence, d, _) in arrived.items():
                 if d is not None:
                     self._remember((rank, self.ledger.incarnations[rank], fragment, sequence), None)

@@ -9,7 +9,6 @@ A shard knows nothing of how messages travel. Any number of threads may call it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -17,29 +16,22 @@ from torch import Tensor
 
 from easgd.center.fused_rules import warm
 from easgd.center.history import History, Sender
-from easgd.center.state import CenterState
 from easgd.center.whole import Center
 from easgd.compress import NAMES, Codec, Float32
+from easgd.engines.ray.holds import Holds
 from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
-from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes, chunk_bytes
+from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes
+from easgd.engines.ray.sync_round import SyncRound
+from easgd.engines.ray.updates import elastic, update, update_in_parts
 from easgd.methods import Method, Slots
 from easgd.runtime import threading, time
 
 WAIT_SECONDS = 2.0
-HOLD_SECONDS = 20.0
 MOST_RANKS = 1 << 16
 """The guard has a row for each rank up to the largest: a rank that is claimed must not take all memory."""
 
 Answer = tuple[Reply, Tensor | None]
-
-
-@dataclass
-class Hold:
-    """A snapshot under way: up to which sequence each worker and fragment may come in, and until when it waits."""
-
-    allowed: dict[tuple[int, int], int]
-    until: float
 
 
 class Shard:
@@ -64,9 +56,8 @@ class Shard:
         self.dead: dict[int, int] = {}
         self.joined_at: dict[int, list[int]] = {}
         self._changed = threading.Condition()
-        # By rank: fragment, sequence, change, and its bytes where they are the answer.
-        self._round: dict[int, tuple[int, int, Tensor | None, Tensor | None]] = {}
-        self._holds: dict[str, Hold] = {}  # by ticket: several snapshots may be under way
+        self._round = SyncRound()
+        self._holds = Holds()
         self.history: History | None = None
         warm(method)
 
@@ -146,7 +137,7 @@ class Shard:
                 return self._again(entry, request, waited)
             if not self._enter(request):
                 return self._reply(Status.WAIT, waited, request.fragment), None
-            if message is not None and not request.in_full and entry.lacks_position(self._elastic):
+            if message is not None and not request.in_full and entry.lacks_position(elastic(self.center.method)):
                 return self._reply(Status.SEND_IN_FULL, waited, request.fragment), None
             if pipelined is not None:
                 pipelined.waited = waited
@@ -175,7 +166,7 @@ class Shard:
         if self.dead.get(request.rank, -1) >= request.incarnation:
             return None
         if self.ledger.incarnations.get(request.rank, -1) < request.incarnation:
-            self._round.pop(request.rank, None)
+            self._round.arrivals.pop(request.rank, None)
             self.center.forget(request.rank)
         f = request.fragment
         seen = self.joined_at.get(request.rank, [part.version for part in self.center.parts])[f]
@@ -204,56 +195,11 @@ class Shard:
         else:
             assert message is not None
             if pipelined is None:
-                self._update(request, entry, center, message)
+                update(request, entry, center, message)
             else:
-                self._update_in_parts(request, entry, center, message, pipelined)
+                update_in_parts(request, entry, center, message, pipelined, self._stored)
         entry.sequence, entry.left = request.sequence, False
         self._changed.notify_all()
-
-    def _update(self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor) -> None:
-        """Apply one message and keep its answer, as bytes, for a worker that asks again."""
-        plain, wanted = isinstance(entry.codec, Float32), request.kind != Kind.PUSH
-        vector = entry.unpack(message, center.x.numel(), self._elastic, request.in_full)
-        rounded = None if plain or not self._elastic else entry.rounded
-        scale = request.scale * center.method.weight(center.version - entry.seen)
-        answer = center.exchange(vector, scale, rounded, request.rank)
-        entry.seen = center.version
-        if answer is None:
-            _refuse(entry, center)
-            return
-        entry.update_sqnorm = center.update_sqnorm or 0.0
-        if not wanted:
-            entry.answer = None
-        elif plain:
-            entry.answer = answer.view(torch.uint8)
-        elif not self._elastic:
-            entry.answer_center(center.x)
-        elif entry.position is not None:
-            entry.position.expect_(answer)
-
-    def _update_in_parts(
-        self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor, pipelined: PipelinedExchange
-    ) -> None:  # fmt: skip
-        """`_update` of a large message in float32, whose answer is sent while it is computed."""
-        vector = entry.codec.decode(message, center.x.numel())
-        scale = request.scale * center.method.weight(center.version - entry.seen)
-        distance = pipelined.distance()
-        distance = center.distance(vector) if distance is None else distance
-        if center.accepts(vector, scale, request.rank, distance):
-            # Σd² of the answer, which is on its way before the last d is known.
-            entry.update_sqnorm = (scale * distance) ** 2 if self._elastic else 0.0
-            entry.answer = message
-            reply, _ = self._stored(entry, pipelined.waited, request.fragment)
-            pipelined.begin(reply._replace(version=center.version + 1), message)
-            part = chunk_bytes(message.numel()) // 4
-            center.apply_parts_(vector.numpy(), scale, part, lambda end: pipelined.ready(4 * end))
-        else:
-            _refuse(entry, center)
-        entry.seen = center.version
-
-    @property
-    def _elastic(self) -> bool:
-        return self.center.method.answers_with == "difference"
 
     def _stored(self, entry: LedgerEntry, waited: float, fragment: int) -> Answer:
         bound = entry.bound if entry.status == Status.REFUSED else 0.0
@@ -272,25 +218,11 @@ class Shard:
     def _meet(self, request: Request, entry: LedgerEntry, message: Tensor | None) -> Answer:
         """Equations 3 and 4: every d from the same x̃, one update with their sum when all who live have come."""
         rank, f = request.rank, request.fragment
-        if rank not in self._round:
-            center = self.center.parts[f]
-            n, vector, packed = center.x.numel(), None, None
-            if message is not None:
-                vector = entry.unpack(message, n, self._elastic, request.in_full)
-            d = center.propose(vector, request.scale, rank)
-            d = None if d is None else d.clone()  # it may be the message itself, whose memory is used again
-            if d is not None and self._elastic:
-                packed = entry.codec.encode(d)
-                d = entry.codec.decode(packed, n)  # as in `LedgerEntry.rounded`
-                if entry.position is not None:
-                    entry.position.expect_(d)
-            entry.status = Status.DONE
-            if message is not None and d is None:
-                _refuse(entry, center)
-            self._round[rank] = (f, request.sequence, d, packed)
+        if rank not in self._round.arrivals:
+            self._round.add(request, entry, self.center.parts[f], message)
             self._end_round()
         start, end = time.perf_counter(), time.monotonic() + WAIT_SECONDS
-        while entry.sequence < request.sequence and rank in self._round:
+        while entry.sequence < request.sequence and rank in self._round.arrivals:
             if not self._changed.wait(end - time.monotonic()):
                 self._end_round()  # a snapshot that held it up may have lapsed
                 if entry.sequence < request.sequence:
@@ -301,32 +233,13 @@ class Shard:
 
     def _end_round(self) -> None:
         """Update the center once if all who live have come, and no snapshot holds the round up."""
-        if not self._round or not self.members <= self._round.keys():
+        arrivals = self._round.arrivals
+        if not arrivals or not self.members <= arrivals.keys():
             return
         # It may be a death that ends the round now, in the middle of a snapshot.
-        if any(self._held_until(rank, f, at) is not None for rank, (f, at, _, _) in self._round.items()):
+        if any(self._holds.until(rank, one.fragment, one.sequence) is not None for rank, one in arrivals.items()):
             return
-        arrived = dict(sorted(self._round.items()))
-        for rank, (f, sequence, d, _) in arrived.items():  # in the order of the ranks
-            if d is not None:
-                self._sent_by(rank, self.ledger.entries[rank, f].incarnation, sequence)
-                self.center.parts[f].add_to_round(d)
-        for f in sorted({f for f, _, d, _ in arrived.values() if d is not None}):
-            self.center.parts[f].end_round()
-        slowest = max(self.ledger.paces.get(rank, 0.0) for rank in arrived)
-        for rank, (f, sequence, own, packed) in arrived.items():
-            entry = self.ledger.entries[rank, f]
-            entry.slowest = slowest
-            entry.sequence, entry.answer = sequence, None
-            if entry.status == Status.REFUSED:
-                continue
-            entry.update_sqnorm = 0.0
-            if own is not None and self._elastic:
-                entry.answer, entry.update_sqnorm = packed, float(torch.dot(own, own))
-            else:
-                entry.status = Status.DONE
-                entry.answer_center(self.center.parts[f].x)
-        self._round.clear()
+        self._round.end(self.center.parts, self.ledger, self._sent_by)
         self._changed.notify_all()
 
     # snapshots -------------------------------------------------------------------------------------------------
@@ -334,8 +247,7 @@ class Shard:
     def hold(self, ticket: str = "") -> Reached:
         """Let no new exchange begin until `take` with the same ticket; return how far each worker has come."""
         with self._changed:
-            allowed = {key: entry.sequence for key, entry in self.ledger.entries.items()}
-            self._holds[ticket] = Hold(allowed, time.monotonic() + HOLD_SECONDS)
+            self._holds.begin(ticket, {key: entry.sequence for key, entry in self.ledger.entries.items()})
             return self.ledger.reached(living=True)
 
     def take(self, target: Reached | None = None, seconds: float = 5.0, ticket: str = "") -> dict[str, Any]:
@@ -347,8 +259,7 @@ class Shard:
         with self._changed:
             whole = True
             if target is not None:
-                if ticket in self._holds:
-                    self._holds[ticket].allowed = {key: sequence for key, (_, sequence) in target.items()}
+                self._holds.allow(ticket, {key: sequence for key, (_, sequence) in target.items()})
                 self._end_round()
                 self._changed.notify_all()
                 whole = self._changed.wait_for(lambda: self._reached(target), seconds) and ticket in self._holds
@@ -359,7 +270,7 @@ class Shard:
     def release(self, ticket: str) -> None:
         """Give a hold up, and let exchanges go on that no other one is in the way of."""
         with self._changed:
-            self._holds.pop(ticket, None)
+            self._holds.end(ticket)
             self._end_round()
             self._changed.notify_all()
 
@@ -372,7 +283,7 @@ class Shard:
     def _enter(self, request: Request) -> bool:
         """Wait while a snapshot holds this exchange up; False when that takes long."""
         end = time.monotonic() + WAIT_SECONDS
-        while self._holds and (until := self._held_until(request.rank, request.fragment, request.sequence)) is not None:
+        while (until := self._holds.until(request.rank, request.fragment, request.sequence)) is not None:
             now = time.monotonic()
             if now > end:
                 return False
@@ -380,14 +291,6 @@ class Shard:
         # Its place may have been taken, or itself applied, while it waited.
         entry = self.ledger.entries.get((request.rank, request.fragment))
         return entry is not None and entry.incarnation == request.incarnation and entry.sequence < request.sequence
-
-    def _held_until(self, rank: int, fragment: int, sequence: int) -> float | None:
-        """Until when a snapshot may hold this exchange up; None if none does."""
-        now, key = time.monotonic(), (rank, fragment)
-        for ticket in [ticket for ticket, hold in self._holds.items() if now > hold.until]:
-            del self._holds[ticket]  # whoever held it is gone
-        behind = [hold.until for hold in self._holds.values() if sequence > hold.allowed.get(key, -1)]
-        return min(behind, default=None)
 
     # saving ----------------------------------------------------------------------------------------------------
 
@@ -408,10 +311,3 @@ class Shard:
             self.center.load_state_dict(state)
             self.epoch = state["epoch"] + 1
             self.ledger = Ledger(state["ledger"], [part.version for part in self.center.parts])
-
-
-def _refuse(entry: LedgerEntry, center: CenterState) -> None:
-    """Note that the center refused a worker's message, and why."""
-    why = center.refusal
-    entry.status, entry.update_sqnorm, entry.bound = Status.REFUSED, why.distance**2, why.bound
-    entry.position = None  # it may not be finite; the worker sends its next one in full
