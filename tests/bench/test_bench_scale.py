@@ -15,6 +15,7 @@ def test_a_line_through_the_work():
     assert (request, 1 / byte) == (pytest.approx(2e-4), pytest.approx(2e9))
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(200)
 def test_a_shard_with_two_clients():
     rate = measure(1000, 2)

@@ -39,7 +39,10 @@ def test_the_example_is_short():
 
 
 @pytest.mark.timeout(250)
-@pytest.mark.parametrize("engine", ["simulate", "local", "ray"])
+@pytest.mark.parametrize(
+    "engine",
+    ["simulate", pytest.param("local", marks=pytest.mark.heavy), pytest.param("ray", marks=pytest.mark.heavy)],
+)
 def test_the_example_trains_on_every_engine(engine, folder):
     if engine == "ray":
         pytest.importorskip("ray")

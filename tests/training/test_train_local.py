@@ -160,6 +160,7 @@ def ends_with_a_checkpoint(process, folder, number):
     assert library.Run(folder.path).curves()["test_error"].size  # what was seen so far is measured
 
 
+@pytest.mark.heavy
 def test_a_signal_is_a_checkpoint_and_a_clean_end(tmp_path, easgd, calm):
     """The terminal is closed (SIGHUP); the test below ends with Ctrl-C."""
     process = easgd("train", *flags({**SMALL, **calm, "steps": 100_000}), "--out", "run", "--plain")

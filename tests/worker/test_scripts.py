@@ -359,6 +359,7 @@ for step in range(4):
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("batch", "warned"), [("x[4 * step : 4 * step + 4]", 1), ("x[torch.randperm(16)[:4]]", 0)])
 def test_dropout_does_not_hide_that_workers_read_the_same_batches(batch, warned, launch):
     code, out, err = launch(ONE_BATCH.format(batch=batch), workers=2).wait()
