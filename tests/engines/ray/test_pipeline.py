@@ -25,8 +25,8 @@ METHODS = {
 def small(monkeypatch):
     """Chunks that do not divide the message, and parts that do not divide the chunks."""
     monkeypatch.setattr(shards, "LEAST", 1)
-    monkeypatch.setattr(sockets, "chunk_bytes", lambda size: 4 * 3000)
-    monkeypatch.setattr(updates, "chunk_bytes", lambda size: 4 * 700)
+    monkeypatch.setattr(sockets, "CHUNK", 4 * 3000)
+    monkeypatch.setattr(updates, "CHUNK", 4 * 700)
 
 
 def noise(seed):

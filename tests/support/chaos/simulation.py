@@ -99,8 +99,8 @@ class Simulation:
             for module, name, value in (
                 (membership, "LEAST_SHARD", 1024),  # small vectors on several shards
                 (shard, "LEAST", 1024),  # small messages in several parts
-                (updates, "chunk_bytes", lambda size: 512),
-                (sockets, "chunk_bytes", lambda size: 512),
+                (updates, "CHUNK", 512),
+                (sockets, "CHUNK", 512),
                 (shard_actor, "ray", SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: HOST))),
                 (client, "_sequences", PerProcess(self.scheduler, "sequences", itertools.count)),
                 (actor_link, "snapshot", witnessed),

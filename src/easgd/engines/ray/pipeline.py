@@ -25,13 +25,11 @@ from easgd.runtime import threading
 LEAST = 2 << 20
 """Messages below this are handled whole."""
 
+CHUNK = 1 << 20
+"""Bytes of a chunk: a system call costs nothing beside it, and it stays in the cache."""
+
 Send = Callable[[Reply, int], None]
 SendBytes = Callable[[memoryview], None]
-
-
-def chunk_bytes(size: int) -> int:
-    """Bytes of a chunk: a system call costs nothing beside it, it stays in the cache, and a message has several."""
-    return 1 << 20 if size < 64 << 20 else 4 << 20
 
 
 class PipelinedExchange:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from easgd.compress import NAMES
 from easgd.engines.ray.messages import LinkError, Reply, Request, Status
-from easgd.engines.ray.pipeline import PipelinedExchange, Send, SendBytes, chunk_bytes
+from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange, Send, SendBytes
 from easgd.runtime import sockets, threading, time
 
 MAGIC = b"EAS3"
@@ -268,9 +268,8 @@ class SocketServer:
     def _serve_pipelined(
         self, sock: socket.socket, request: Request, message: Tensor, pipelined: PipelinedExchange
     ) -> None:
-        size = chunk_bytes(message.numel())
-        for at in range(0, message.numel(), size):
-            chunk = message[at : at + size]
+        for at in range(0, message.numel(), CHUNK):
+            chunk = message[at : at + CHUNK]
             _read(sock, chunk.numpy().data)
             pipelined.arrived(chunk)
         try:

@@ -11,7 +11,7 @@ from easgd.center.state import CenterState
 from easgd.compress import Float32
 from easgd.engines.ray.ledger import LedgerEntry
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
-from easgd.engines.ray.pipeline import PipelinedExchange, chunk_bytes
+from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange
 from easgd.methods import Method
 
 Stored = Callable[[LedgerEntry, float, int], tuple[Reply, Tensor | None]]
@@ -59,8 +59,7 @@ def update_in_parts(
         entry.answer = message
         reply, _ = stored(entry, pipelined.waited, request.fragment)
         pipelined.begin(reply._replace(version=center.version + 1), message)
-        part = chunk_bytes(message.numel()) // 4
-        center.apply_parts_(vector.numpy(), scale, part, lambda end: pipelined.ready(4 * end))
+        center.apply_parts_(vector.numpy(), scale, CHUNK // 4, lambda end: pipelined.ready(4 * end))
     else:
         refuse(entry, center)
     entry.seen = center.version
