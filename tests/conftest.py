@@ -36,6 +36,25 @@ HEAVY = (
 )  # fmt: skip
 
 
+# These use the fixture `cluster`: in one process they share one Ray, which takes half a minute to start beside others.
+ON_A_CLUSTER = ("test_faults_ray", "test_conformance_ray", "test_train_ray")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, as `--dist loadfile` does, and the files on a cluster to the same one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "cluster" if any(name in file for name in ON_A_CLUSTER) else file
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((k for k, name in enumerate(HEAVY) if name in item.path.as_posix()), len(HEAVY)))
 
