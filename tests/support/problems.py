@@ -11,6 +11,7 @@ from torch import nn
 import easgd
 from easgd import checkpoint
 from easgd.worker import exchange
+from launching import until
 
 STEPS, WORKERS = 12, 3
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
@@ -86,6 +87,8 @@ def conform(folder: str, overlap: bool | str) -> None:
             scheduler.step()
         state = {"local": list(model.parameters()), "center": list(worker.center().values()), "clock": worker.clock}
         checkpoint.save(Path(folder) / f"{name}-{rank}", state)
+        # Who leaves before the others' last exchange changes how many share the center, and with it their rate.
+        until(lambda name=name: all((Path(folder) / f"{name}-{r}").exists() for r in range(WORKERS)), f"all of {name}")
         worker.close()
 
 
