@@ -87,9 +87,16 @@ def conform(folder: str, overlap: bool | str) -> None:
             scheduler.step()
         state = {"local": list(model.parameters()), "center": list(worker.center().values()), "clock": worker.clock}
         checkpoint.save(Path(folder) / f"{name}-{rank}", state)
-        # Who leaves before the others' last exchange changes how many share the center, and with it their rate.
-        until(lambda name=name: all((Path(folder) / f"{name}-{r}").exists() for r in range(WORKERS)), f"all of {name}")
+        await_all(folder, name)
         worker.close()
+
+
+def await_all(folder: str, name: str, workers: int = WORKERS) -> None:
+    """Wait until all have left what came out.
+
+    Who leaves before the others' last exchange changes how many share the center, and with it their rate.
+    """
+    until(lambda: all((Path(folder) / f"{name}-{rank}").exists() for rank in range(workers)), f"all of {name}")
 
 
 def simulated(name: str, schedule: str) -> easgd.Simulation:

@@ -33,6 +33,7 @@ def trained(folder: str, name: str, schedule: str, method: easgd.Method, rank: i
         scheduler.step()
     state = {"local": list(model.parameters()), "center": list(worker.center().values()), "clock": worker.clock}
     checkpoint.save(Path(folder) / f"{name}-{rank}", state)
+    problems.await_all(folder, name, int(os.environ["EASGD_WORKERS"]))
     worker.close()
 
 
