@@ -23,7 +23,7 @@ def elastic(method: Method) -> bool:
 
 
 def update(request: Request, entry: LedgerEntry, center: CenterState, message: Tensor) -> None:
-    """Apply one message."""
+    """Apply one message; a refused one leaves the center as it was, and the entry says why."""
     plain, answers_d = isinstance(entry.codec, Float32), elastic(center.method)
     vector = entry.unpack(message, center.x.numel(), answers_d, request.in_full)
     rounded = None if plain or not answers_d else entry.rounded
