@@ -99,10 +99,9 @@ class CenterState:
         `distance` is the message's `distance`, where the caller has taken it already.
         """
         if self.guard is None or rank is None or not math.isfinite(scale):
-            near = distance is not None and math.isfinite(
-                distance
-            )  # then the message is finite: no need to read it again
-            refusal = None if math.isfinite(scale) and (near or finite(message)) else Refusal()
+            # A message whose distance is finite is finite itself, and need not be read again.
+            known = distance is not None and math.isfinite(distance)
+            refusal = None if math.isfinite(scale) and (known or finite(message)) else Refusal()
         else:
             distance = self.distance(message) if distance is None else distance
             refusal = self.guard.judge(rank, distance, lambda: norm(self.x))

@@ -126,7 +126,7 @@ def rows(records: Records, cases: Sequence[Case], speeds: Sequence[float | None]
 def figure(records: Records, cases: Sequence[Case], speeds: Sequence[float | None]) -> FigureSpec:
     """Return time to target against bandwidth: a row for each job, a panel for each of its targets."""
     x = Axis("link [Mbit/s]", names=["bare" if mbit is None else f"{mbit:g}" for mbit in speeds])
-    rows = []
+    grid = []
     for job in sorted({spec.job for spec in records}):
         panels = []
         for target in JOBS[job].targets:
@@ -139,8 +139,8 @@ def figure(records: Records, cases: Sequence[Case], speeds: Sequence[float | Non
             name = f"{job} {target:g}"
             y = Axis(f"seconds to {_target(job, target)}", "log")
             panels.append(Panel(name, x, y, series, title=JOBS[job].title))
-        rows.append(PanelRow(panels, legend_columns=3))
-    return FigureSpec(rows, size=(8.0, 3.8 * len(rows)))
+        grid.append(PanelRow(panels, legend_columns=3))
+    return FigureSpec(grid, size=(8.0, 3.8 * len(grid)))
 
 
 def write(records: Records, cases: Sequence[Case], speeds: Sequence[float | None], out: Path) -> str:
