@@ -123,6 +123,19 @@ def test_rates_are_those_of_whole_cycles():
     assert throughput.rate([9.0, 9.0, 5.0, 1.0], case("ddp-powersgd"), 8) == 8.0, "two whole gradients, a warm-up"
 
 
+def test_time_in_exchanges_is_that_of_whole_cycles_of_both_workers():
+    one = case("easgd/period=2")
+    first = {"times": [9.0, 9.0, 1.0, 3.0, 7.0], "exchanging": [8.0, 8.0, 0.0, 1.0, 6.0]}
+    other = {"times": [9.0, 9.0, 2.0, 4.0], "exchanging": [8.0, 8.0, 0.5, 0.5]}
+    assert throughput.in_exchange({**first, "other": other}, one) == (1.0 + 1.0) / (4.0 + 6.0)
+    assert throughput.in_exchange({"times": [1.0, 1.0], "other": None}, one) is None
+    table = throughput.markdown(
+        {Spec("mlp", "alone", None, 9, 9, 9.0): {"times": [1.0, 1.0]},
+         Spec("mlp", one.name, 10, 9, 9, 9.0): {**first, "other": other}}, [case("alone"), one], (10,),
+    )  # fmt: skip
+    assert table.splitlines()[2:] == ["| one process alone | 128 (0 %) |", "| EASGD, τ = 2 | 53 (58 %; 20.0 %) |"]
+
+
 def test_steps_that_cost_more_are_not_taken_for_the_others():
     cases = [case(name) for name in ("ddp", "ddp-powersgd", "post-local", "eamsgd/period=50")]
     assert [(one.head, one.cycle, one.least) for one in cases] == [(0, 1, 2), (2, 1, 4), (2, 10, 12), (0, 50, 50)]

@@ -14,7 +14,7 @@ ELASTIC = easgd.EASGD(period=1, moving_rate=0.5)
 
 
 def ask(shard, rank, sequence, vector=None, kind=Kind.EXCHANGE, incarnation=0, scale=0.5, pace=0.0):
-    in_full = shard.codec.coarse and shard.center.method.answers_with == "difference"
+    in_full = shard.codec.coarse and shard.center.method.is_elastic
     codec = Float32() if in_full else shard.codec
     message = None if vector is None else codec.encode(vector).clone()
     request = Request("center", rank, incarnation, sequence, kind, scale, 0, pace, in_full=in_full)

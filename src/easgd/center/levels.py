@@ -40,8 +40,8 @@ def upward_rate(method: Method, children: int, workers: int) -> float:
 
 def check_levels(method: Method) -> None:
     """Refuse a method whose spring cannot be had twice."""
-    if method.answers_with != "difference" or getattr(method, "sync", False):
-        what = f"{method.name}(sync=True)" if method.answers_with == "difference" else method.name
+    if not method.is_elastic or getattr(method, "sync", False):
+        what = f"{method.name}(sync=True)" if method.is_elastic else method.name
         raise refuse("method", what, "machines with a center each are tied by a spring", "write easgd.EASGD(period=10)")
     if getattr(method, "rho", None) is not None:
         why = "a machine's center has no learning rate to make α = ηρ of"

@@ -185,7 +185,7 @@ class StretchReplay:
         else:
             self._count(e)
             d = state.apply(vector, e.scale, self._round if e.rounded else None)
-            if state.method.answers_with == "difference":
+            if state.method.is_elastic:
                 self.changes.setdefault(key_of(e), {})[self.stretch] = digest(d, e.start)
         self.report.exchanges += 1
 
@@ -195,7 +195,7 @@ class StretchReplay:
     def _count(self, e: Entry) -> None:
         """Check who sent it, and that this exchange has not been applied before."""
         assert self.state is not None
-        if self.state.method.answers_with == "difference" and not 0 < e.scale <= 1:
+        if self.state.method.is_elastic and not 0 < e.scale <= 1:
             raise MismatchError(f"the change before it has the scale {e.scale:g}: α is in (0, 1]")
         if e.rank < 0:
             return

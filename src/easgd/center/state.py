@@ -110,13 +110,13 @@ class CenterState:
 
     def distance(self, message: Tensor) -> float:
         """How far a message would move the center, but for the rate: ‖x − x̃‖ of a position, the norm of a change."""
-        if self.method.answers_with == "difference" and self._array is None:
+        if self.method.is_elastic and self._array is None:
             return float(torch.dist(message, self.x))
         return math.sqrt(self.square(message))
 
     def square(self, part: Tensor, at: int = 0) -> float:
         """The square of the `distance` of a part that begins at element `at`, where the method has a fused loop."""
-        if self.method.answers_with != "difference":
+        if not self.method.is_elastic:
             return float(torch.dot(part, part))
         assert self._array is not None
         return kernels.apart(part.numpy(), self._array[at : at + part.numel()])
@@ -131,7 +131,7 @@ class CenterState:
         d = self.method.propose(self.slots, message, scale)
         d = d if through is None else through(d)
         self._update(d)
-        if self.method.answers_with != "difference":
+        if not self.method.is_elastic:
             self.update_sqnorm = None
             return message.copy_(self.x)
         self.update_sqnorm = float(torch.dot(d, d))
@@ -238,7 +238,7 @@ class CenterState:
 
     def round_answer(self, d: Tensor | None) -> Tensor:
         """What a worker is answered at the end of a round to which it brought `d`."""
-        return d if d is not None and self.method.answers_with == "difference" else self.x.clone()
+        return d if d is not None and self.method.is_elastic else self.x.clone()
 
     def exchange_all(
         self, messages: Sequence[Tensor | None], scales: Sequence[float], ranks: Sequence[int | None] | None = None,

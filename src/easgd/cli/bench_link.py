@@ -77,9 +77,8 @@ def _throughput(options: LinkOptions, cases: list[Case], speeds: tuple[float | N
 
     specs = throughput.plan(cases, speeds, options.limit or throughput.SECONDS)
     found = race.run(specs, options.out / throughput.FILE, say, both=True)
-    rows = throughput.rows(found, cases)
-    (options.out / "throughput.md").write_text(throughput.markdown(rows, cases, speeds))
-    return rows
+    (options.out / "throughput.md").write_text(throughput.markdown(found, cases, speeds))
+    return throughput.rows(found, cases)
 
 
 def _race(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, ...]) -> list[Row] | None:

@@ -181,7 +181,7 @@ class GroupClient:
             return None
         mine = {self.group.member, *(b.owner for b in self.plan.broadcasts if b.here)} & set(self.plan.owners)
         who = f"rank {', '.join(map(str, unreached))} of the group cannot reach the center"
-        if unreached and self.method.answers_with == "center" and set(unreached) != set(self.plan.owners):
+        if unreached and not self.method.is_elastic and set(unreached) != set(self.plan.owners):
             raise CenterLostError(f"{who}, and the others can; the group starts again from the center")
         answer = torch.zeros(self.plan.size) if message is None or unreached else message
         if part is not None:

@@ -115,6 +115,7 @@ class Method(ABC, metaclass=_CheckedCall):
     """Whether the message is what `local` returned, not looked at: it may then still be on its way from a device. A
     subclass with a `send` or `local` of its own says it anew."""
     answers_with: ClassVar[Literal["difference", "center"]] = "center"
+    """What the center sends back: d, by which the worker moves too, or the new x̃."""
     sequential: ClassVar[bool] = False
     """Whether the method is for one worker, whose own variable is the center."""
 
@@ -178,6 +179,11 @@ class Method(ABC, metaclass=_CheckedCall):
     def averages_from_first_drop(self) -> bool:
         """Whether the average begins anew when the rate drops for the first time: ASGD on ImageNet (section 5)."""
         return self.sequential and self.average == "mean"
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the answer is the difference that both sides move by, not the center."""
+        return self.answers_with == "difference"
 
     @property
     def automatic(self) -> bool:

@@ -19,7 +19,7 @@ def warnings(method: Method, lr: float, workers: int, schedule: str, curvature: 
         lr=lr,
         workers=workers,
         period=max(FIRST_PERIOD, method.delay + 1) if method.period == "auto" else method.period,
-        moving_rate=method.scale(lr, workers, workers) if method.answers_with == "difference" else None,
+        moving_rate=method.scale(lr, workers, workers) if method.is_elastic else None,
         momentum=getattr(method, "momentum", 0.0),
         rho=getattr(method, "rho", None) if method.name == "ADMM" else None,
         curvature=curvature,

@@ -51,7 +51,7 @@ def accounts(simulation: Simulation) -> list[str]:
     Of shards that never went back to a checkpoint, and workers that came to their end with every exchange answered.
     """
     wrong: list[str] = []
-    if simulation.scenario.method.answers_with != "difference" or simulation.scenario.schedule == "sync":
+    if not simulation.scenario.method.is_elastic or simulation.scenario.schedule == "sync":
         return wrong
     actors = [simulation.cluster.actors.get(f"shard-{k}") for k in range(simulation.scenario.shards)]
     at = 0

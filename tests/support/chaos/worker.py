@@ -138,7 +138,7 @@ class SimWorker:
             if not 0.0 < scale <= 1.0:
                 witness.wrong(f"{self.name}: the moving rate is {scale}")
             answer: Tensor | None = ask(message, scale, fragment)
-            if answer is not None and self.scenario.method.answers_with == "difference":
+            if answer is not None and self.scenario.method.is_elastic:
                 cuts = self.scenario.fragments()[fragment]
                 assert self.received is not None
                 self.received[cuts[0] : cuts[1]] += answer

@@ -46,7 +46,8 @@ def run(lab: Laboratory, spec: Spec, *, both: bool = False) -> dict[str, Any]:
         lines = [problem or "no result", *(folder / "log").read_text(errors="replace").split("\n")[-30:]]
         return {**record, "failed": " | ".join(line for line in lines if line.strip())}
     other = results[1]
-    return {**record, **results[0], "other": other and {name: other[name] for name in ("taken", "seconds", "times")}}
+    kept = ("taken", "seconds", "times", "exchanging")
+    return {**record, **results[0], "other": other and {name: other[name] for name in kept if name in other}}
 
 
 def _start(lab: Laboratory, spec: Spec, path: str, both: bool, log: Any) -> list[subprocess.Popen[Any]]:

@@ -33,6 +33,8 @@ class Side:
 
     def __init__(self, contestant: Case, job: Job) -> None:
         self.rank = 0
+        self.exchanging: list[float] = []
+        """Seconds of each step that the training thread spent in an exchange, where the side knows them."""
         self.plain: nn.Module = job.model()
         self.model: nn.Module = self.plain
         self.optimizer: torch.optim.Optimizer = job.optimizer(self.plain, contestant.momentum)
@@ -123,6 +125,7 @@ class Elastic(Side):
         assert contestant.method is not None
         self.worker = attach(self.plain, self.optimizer, contestant.method, patience=1000)
         self.rank = self.worker.rank
+        self.worker.recorder.listen(lambda step: self.exchanging.append(step.communication + step.waiting))
 
     def weights(self) -> dict[str, Tensor]:
         return {**super().weights(), **self.worker.center()}

@@ -1,7 +1,8 @@
 """`easgd bench link --throughput`: images per second of a worker with the MLP of 9 M parameters, by case and link.
 
-The reference is a process on each machine that trains alone at the same time. The share of time that a worker waits is
-what the rate lacks to that reference. Times are those of whole periods, after the first where there are several.
+The reference is a process on each machine that trains alone at the same time. What a rate lacks to it is time spent in
+exchanges, which our workers count, and the work of others on the same core: Ray, the center. Times are those of whole
+periods, after the first where there are several.
 """
 
 from __future__ import annotations
@@ -29,12 +30,24 @@ def plan(cases: Sequence[Case], speeds: Sequence[float | None], seconds: float =
     return sorted(found, key=lambda spec: spec.case in ours)
 
 
-def rate(times: Sequence[float], one: Case, batch: int) -> float:
-    """Return images per second over whole cycles; the first one warms up if others follow."""
-    body, cycle = times[one.head :], one.cycle
+def steady(values: Sequence[float], one: Case) -> Sequence[float]:
+    """Return the values of whole cycles; the first one warms up if others follow."""
+    body, cycle = values[one.head :], one.cycle
     whole = len(body) // cycle * cycle
-    used = body[cycle:whole] if whole > cycle else body[:whole] or times
+    return body[cycle:whole] if whole > cycle else body[:whole] or values
+
+
+def rate(times: Sequence[float], one: Case, batch: int) -> float:
+    """Return images per second over whole cycles."""
+    used = steady(times, one)
     return batch * len(used) / sum(used)
+
+
+def in_exchange(record: Mapping[str, Any], one: Case) -> float | None:
+    """Return the share of both workers' time that their training spent in exchanges; None where nobody counted it."""
+    both = [run for run in (record, record.get("other")) if run and "exchanging" in run]
+    total = sum(sum(steady(run["times"], one)) for run in both)
+    return sum(sum(steady(run["exchanging"], one)) for run in both) / total if both else None
 
 
 def rows(records: Mapping[Spec, dict[str, Any]], cases: Sequence[Case]) -> list[Row]:
@@ -53,15 +66,18 @@ def _mean(record: Mapping[str, Any], one: Case) -> float:
     return statistics.mean(rate(times, one, JOBS[JOB].batch) for times in both)
 
 
-def markdown(found: Sequence[Row], cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
-    """Return the table: images per second of a worker, and in brackets the share of time that it waits."""
-    values = {row.case: row for row in found}
-    lines = [f"| images/s a worker (time waiting) | {' | '.join(map(link_name, speeds))} |"]
+def markdown(records: Mapping[Spec, dict[str, Any]], cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
+    """Return the table: images per second of a worker, how far it is behind a process alone, its time in exchanges."""
+    values = {row.case: row for row in rows(records, cases)}
+    runs = {(spec.case, spec.mbit): record for spec, record in records.items()}
+    lines = [f"| images/s a worker (behind one alone; in exchanges) | {' | '.join(map(link_name, speeds))} |"]
     lines.append("|---|" + "---|" * len(speeds))
     for one in cases:
         cells = []
-        for mbit in speeds:
-            row = values.get(f"{one.title}, {link_name(None if one.name == ALONE else mbit)}")
-            cells.append("–" if row is None else f"{row.value:.3g} ({100 * max(0.0, 1 - row.ratio):.0f} %)")
+        for mbit in (None if one.name == ALONE else speed for speed in speeds):
+            row = values.get(f"{one.title}, {link_name(mbit)}")
+            share = in_exchange(runs[one.name, mbit], one) if row is not None else None
+            counted = "" if share is None else f"; {100 * share:.1f} %"
+            cells.append("–" if row is None else f"{row.value:.0f} ({100 * max(0.0, 1 - row.ratio):.0f} %{counted})")
         lines.append(f"| {one.title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -201,7 +201,7 @@ class SharedMemoryClient:
         if math.isfinite(scale):
             (start, stop), total = self.segment.fragments[fragment], 0.0
             center, at = self.segment.slots["x"][start:stop], 0
-            whole, position = center.numpy(), self.method.answers_with == "difference"
+            whole, position = center.numpy(), self.method.is_elastic
             for part in parts:
                 # Without locks: what others do meanwhile is far below what is refused.
                 x = part.detach().to("cpu", torch.float32).reshape(-1)
@@ -226,7 +226,7 @@ class SharedMemoryClient:
             return part
 
         self._each(stripe, fragment)
-        if self.recording is not None and self.method.answers_with == "difference":
+        if self.recording is not None and self.method.is_elastic:
             self.recording.history.answer(vector, start)
         return message if vector is message else message.copy_(vector)
 
@@ -335,9 +335,9 @@ class SharedMemoryClient:
         if self.recording is not None:
             self.recording.begin()
         self.wait_seconds += self.rounds.exchange(d, deadline, fragment, scale)
-        if self.recording is not None and d is not None and self.method.answers_with == "difference":
+        if self.recording is not None and d is not None and self.method.is_elastic:
             self.recording.history.answer(d, self.segment.fragments[fragment][0])
-        elastic = self.method.answers_with == "difference"
+        elastic = self.method.is_elastic
         self.update_sqnorm = float(torch.dot(d, d)) if elastic and d is not None else None
         return None if refused else self.rounds.answer(d, fragment)
 

@@ -79,7 +79,7 @@ class Rounds:
 
     def answer(self, d: Tensor | None, fragment: int) -> Tensor:
         """Return what this worker gets at the end of a round to which it brought d."""
-        if d is not None and self.states[0].method.answers_with == "difference":
+        if d is not None and self.states[0].method.is_elastic:
             return d
         return torch.cat([self.states[s].x for s in self.segment.stripes[fragment]])
 

@@ -160,7 +160,7 @@ class RayCenterClient:
         """Apply one message and answer it, on all shards that it meets at once. None: it was not finite."""
         late = self._resolve(fragment, RETRY_SECONDS)
         if late is not None and late[1] is not None and message is not None:
-            if self.method.answers_with == "difference":
+            if self.method.is_elastic:
                 return late[1]  # of the exchange that could not be delivered then: the spring has been felt
             assert late[0].message is not None
             message = message - late[0].message  # the center has that part of the change already
@@ -256,10 +256,10 @@ class RayCenterClient:
         for k, (reply, size) in replies.items():
             difference = self.packing.elastic and pending.payloads[k] is not None
             self.packing.unpack((f, k), reply, into[k][:size], cuts[k], difference)
-        elastic = pending.kind in (Kind.EXCHANGE, Kind.TOGETHER) and self.method.answers_with == "difference"
+        elastic = pending.kind in (Kind.EXCHANGE, Kind.TOGETHER) and self.method.is_elastic
         self.update_sqnorm = sum(reply.update_sqnorm for reply, _ in replies.values()) if elastic else None
         lost = any(reply.status == Status.LOST for reply, _ in replies.values())
-        if lost and self.method.answers_with == "center":
+        if lost and not self.method.is_elastic:
             return self._send(Kind.PULL, None, 1.0, seconds, f)
         self._answers[f].reverse()
         if self.history is not None and elastic and not lost:
@@ -291,7 +291,7 @@ class RayCenterClient:
         self._rejected = True
         self.packing.forget_positions()
         self.refusal = Refusal(math.sqrt(replies[0].update_sqnorm), replies[0].bound)
-        if len(replies) == shards or self.method.answers_with == "difference" or pending.kind == Kind.PUSH:
+        if len(replies) == shards or self.method.is_elastic or pending.kind == Kind.PUSH:
             return None
         self.events.append(("refused", f"{self.refusal}, by {len(replies)} of {shards} shards; it goes on from x̃"))
         return self._send(Kind.PULL, None, 1.0, seconds, pending.fragment)

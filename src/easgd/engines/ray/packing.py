@@ -20,7 +20,7 @@ class Packing:
     """Packs the parts of messages and unpacks the parts of answers of one worker."""
 
     def __init__(self, codec: Codec, method: Method) -> None:
-        self.codec, self.elastic = codec, method.answers_with == "difference"
+        self.codec, self.elastic = codec, method.is_elastic
         self.plain = isinstance(codec, Float32)
         self.feedback: dict[At, ErrorFeedback] = {}
         self.positions: dict[At, DeltaCodec] = {}

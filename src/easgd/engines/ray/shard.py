@@ -23,7 +23,7 @@ from easgd.engines.ray.ledger import Ledger, LedgerEntry, Reached
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
 from easgd.engines.ray.pipeline import LEAST, PipelinedExchange, Send, SendBytes
 from easgd.engines.ray.sync_round import SyncRound
-from easgd.engines.ray.updates import elastic, update, update_in_parts
+from easgd.engines.ray.updates import update, update_in_parts
 from easgd.methods import Method, Slots
 from easgd.runtime import threading, time
 
@@ -137,7 +137,7 @@ class Shard:
                 return self._again(entry, request, waited)
             if not self._enter(request):
                 return self._reply(Status.WAIT, waited, request.fragment), None
-            if message is not None and not request.in_full and entry.lacks_position(elastic(self.center.method)):
+            if message is not None and not request.in_full and entry.lacks_position(self.center.method.is_elastic):
                 return self._reply(Status.SEND_IN_FULL, waited, request.fragment), None
             if pipelined is not None:
                 pipelined.waited = waited

@@ -11,7 +11,7 @@ from torch import Tensor
 from easgd.center.state import CenterState
 from easgd.engines.ray.ledger import Ledger, LedgerEntry
 from easgd.engines.ray.messages import Request, Status
-from easgd.engines.ray.updates import elastic, refuse
+from easgd.engines.ray.updates import refuse
 
 
 class Arrival(NamedTuple):
@@ -34,7 +34,7 @@ class SyncRound:
     def add(self, request: Request, entry: LedgerEntry, center: CenterState, message: Tensor | None) -> None:
         """Take a worker in, with the change that its message proposes."""
         n, vector, packed = center.x.numel(), None, None
-        answers_d = elastic(center.method)
+        answers_d = center.method.is_elastic
         if message is not None:
             vector = entry.unpack(message, n, answers_d, request.in_full)
         d = center.propose(vector, request.scale, request.rank)
@@ -72,7 +72,7 @@ def _answer(entry: LedgerEntry, arrival: Arrival, center: CenterState) -> None:
     if entry.status == Status.REFUSED:
         return
     entry.update_sqnorm = 0.0
-    if own is not None and elastic(center.method):
+    if own is not None and center.method.is_elastic:
         entry.answer, entry.update_sqnorm = packed, float(torch.dot(own, own))
     else:
         entry.status = Status.DONE

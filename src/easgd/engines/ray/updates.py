@@ -12,19 +12,13 @@ from easgd.compress import Float32
 from easgd.engines.ray.ledger import LedgerEntry
 from easgd.engines.ray.messages import Kind, Reply, Request, Status
 from easgd.engines.ray.pipeline import CHUNK, PipelinedExchange
-from easgd.methods import Method
 
 Stored = Callable[[LedgerEntry, float, int], tuple[Reply, Tensor | None]]
 
 
-def elastic(method: Method) -> bool:
-    """Whether the answer is the difference that both sides move by, not the center."""
-    return method.answers_with == "difference"
-
-
 def update(request: Request, entry: LedgerEntry, center: CenterState, message: Tensor) -> None:
     """Apply one message; a refused one leaves the center as it was, and the entry says why."""
-    plain, answers_d = isinstance(entry.codec, Float32), elastic(center.method)
+    plain, answers_d = isinstance(entry.codec, Float32), center.method.is_elastic
     vector = entry.unpack(message, center.x.numel(), answers_d, request.in_full)
     rounded = None if plain or not answers_d else entry.rounded
     scale = request.scale * center.method.weight(center.version - entry.seen)
@@ -55,7 +49,7 @@ def update_in_parts(
     distance = center.distance(vector) if distance is None else distance
     if center.accepts(vector, scale, request.rank, distance):
         # Σd² of the answer, which is on its way before the last d is known.
-        entry.update_sqnorm = (scale * distance) ** 2 if elastic(center.method) else 0.0
+        entry.update_sqnorm = (scale * distance) ** 2 if center.method.is_elastic else 0.0
         entry.answer = message
         reply, _ = stored(entry, pipelined.waited, request.fragment)
         pipelined.begin(reply._replace(version=center.version + 1), message)

@@ -36,7 +36,7 @@ class CompressedLink:
             if not center.accepts(message, scale, rank):
                 self.position = None
                 return None
-            if center.method.answers_with == "difference":
+            if center.method.is_elastic:
                 return self._elastic(center, message, scale)
             center.push(self.there(message), scale)
         return self.follow(center.x)

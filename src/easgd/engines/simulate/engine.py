@@ -82,7 +82,7 @@ class Simulation:
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
         method.check_schedule(schedule)
-        in_full = method.name == "ADMM" or (schedule == "sync" and method.answers_with == "difference")
+        in_full = method.name == "ADMM" or (schedule == "sync" and method.is_elastic)
         if compression is not None and in_full:
             raise refuse("compression", compression, f"{method.name}, {schedule}: sent in full", "leave it out")
         if nonfinite not in ("skip", "reset", "raise"):
@@ -240,7 +240,7 @@ class Simulation:
         flight.answer = None if flight.dropped else answer
         if answer is None:
             self.refused(worker, center.refusal)
-        elif self.history is not None and flight.message is not None and self.method.answers_with == "difference":
+        elif self.history is not None and flight.message is not None and self.method.is_elastic:
             self.history.answer(answer, self.center.bounds[flight.fragment][0])
 
     def push(self, worker: SimWorker, fragment: int, message: Tensor) -> bool:

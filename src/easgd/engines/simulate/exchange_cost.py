@@ -20,7 +20,7 @@ class ExchangeCost:
 
     def __init__(self, cost: CostModel, method: Method, center: Center, compression: str | None = None) -> None:
         self.cost, self.blocking = cost, method.delay == 0 or not cost.overlap
-        self._pulls = cost.protocol == "pull-push" and method.answers_with == "difference"
+        self._pulls = cost.protocol == "pull-push" and method.is_elastic
         whole, sizes = center.x.numel(), [b - a for a, b in center.bounds]
         plain = whole * center.x.element_size() if cost.message_bytes is None else cost.message_bytes
         codec = Codec.named(compression)

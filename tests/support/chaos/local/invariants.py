@@ -43,7 +43,7 @@ def accounts(simulation: LocalSimulation) -> list[str]:
     moved = segment.slots["x"].double() - simulation.first.double()
     if _apart(moved, sum(witness.added.values(), none)) > 1e-3:
         wrong.append("the center has moved by something else than its exchanges")
-    if simulation.scenario.method.answers_with == "difference":
+    if simulation.scenario.method.is_elastic:
         its = witness.summed if simulation.scenario.schedule == "sync" else witness.added
         for worker in simulation.workers:
             given = its.get((worker.rank, worker.incarnation), none)

@@ -77,7 +77,7 @@ class LocalWorker:
     def _observe(self, client: SharedMemoryClient) -> None:
         """Look at every exchange, whichever way it goes."""
         ask, meet, move = client.exchange, client.exchange_together, client.move
-        elastic = self.scenario.method.answers_with == "difference"
+        elastic = self.scenario.method.is_elastic
 
         def exchange(message: Tensor | None, scale: float, fragment: int = 0) -> Tensor | None:
             self._begin(client, fragment if message is not None else None, scale)
