@@ -27,6 +27,7 @@ class Clock:
     monotonic: Callable[[], float] = _time.monotonic
     monotonic_ns: Callable[[], int] = _time.monotonic_ns
     perf_counter: Callable[[], float] = _time.perf_counter
+    thread_time: Callable[[], float] = _time.thread_time
     sleep: Callable[[float], None] = _time.sleep
 
 

@@ -60,7 +60,7 @@ def train_with_own_period(sync: bool) -> None:
     assert controller is not None
     for name, seconds in (("stepped", 1.0 + worker.rank), ("exchanged", 0.5)):
         measure = getattr(controller, name)
-        setattr(controller, name, lambda _, measure=measure, seconds=seconds: measure(seconds))
+        setattr(controller, name, lambda *_, measure=measure, seconds=seconds: measure(seconds))
     for _ in range(80):
         optimizer.zero_grad()
         model(torch.randn(4, 4)).square().mean().backward()

@@ -31,6 +31,24 @@ def test_the_period_is_that_of_the_theory():
     assert measured(0.1, 0.05, workers=16, center_time=0.035).proposal() == 10  # 12 is not a quarter more
 
 
+def test_a_hidden_exchange_may_not_take_the_processor_from_the_gradient():
+    controller = PeriodController(easgd.EASGD(period="auto"), center_time=0.0)
+    for _ in range(5):
+        controller.stepped(0.1)
+        controller.exchanged(0.08, work=0.06)
+    controller.assess()
+    assert controller.proposal() == 30  # 0.06 of 30 · 0.1 seconds: 2 %
+    parts = PeriodController(easgd.EASGD(period="auto", fragments=4), center_time=0.0)
+    for _ in range(5):
+        parts.stepped(0.1)
+        parts.exchanged(0.02, work=0.015)
+    parts.assess()
+    assert parts.proposal() == 32, "of the whole vector, and a multiple of the fragments"
+    other = PeriodController(easgd.EASGD(period="auto"), center_time=0.0)
+    other.load_state_dict(controller.state_dict())
+    assert other.needed() == 30
+
+
 def test_nothing_changes_before_enough_is_measured():
     controller = PeriodController(easgd.EASGD(period="auto", delay=12, fragments=4))
     assert controller.period == 16  # the paper's 10, above the delay, divisible by the fragments

@@ -7,6 +7,7 @@ of X. One that uses it k steps later waits for what outlasts k steps; in P fragm
     share  felt/(τ s + felt)
 
 All p workers share the center, and perhaps a link. One exchange occupies it for c seconds, so p c/(τ s) of its time.
+Hidden or not, an exchange that needs w seconds of the processor that computes gradients takes w/(τ s) of its time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from easgd.theory.checks import count, numbers
 
 QUIET = 0.01  # the share of time below which waiting no longer matters
 BUSY = 0.5  # the share of its time for which the center may be occupied: above it queues grow long
+WORK = 0.02  # the share of the processor's time that may go into exchanges
 LONGEST = 1 << 20  # no run waits for more steps than this
 DOUBLINGS = 6  # how far from the waiting bound a stable period is looked for
 
@@ -66,6 +68,7 @@ def period_for(
     delay: int = 1,
     fragments: int = 1,
     hidden: bool = True,
+    work: float = 0.0,
     share: float = QUIET,
     stable: Callable[[int], bool] | None = None,
 ) -> int:
@@ -79,6 +82,7 @@ def period_for(
         delay: k. The period is longer than k, unless k = 1.
         fragments: P. The period is a multiple of P.
         hidden: False for a method that waits for its answer, and where rounds are not hidden.
+        work: w, processor seconds of one exchange that a gradient could have had; at most 2 % of its time is taken.
         share: the largest share of time that may be spent waiting.
         stable: says whether the settings are stable at a period. The next longer period that is stable is taken,
             and if there is none, the longest shorter one: a run that waits is better than one that diverges.
@@ -87,18 +91,22 @@ def period_for(
     (1, 149, 4)
     >>> period_for(0.1, 0.08, workers=16, center_time=0.02)
     7
+    >>> period_for(0.1, 0.08, work=0.03)
+    15
     """
     s, X = _times(step_time, exchange_time)
     p, k, P = count("workers", workers), count("delay", delay), count("fragments", fragments)
     c, most = float(numbers("center_time", center_time, 0)), float(numbers("share", share, 0, 1, open_low=True))
+    w = float(numbers("work", work, 0))
 
     def quiet(tau: int) -> bool:
         one = communication_share(tau, s, X, k, P)
-        return (one.hidden if hidden else one.waiting) < most and p * c <= BUSY * tau * s
+        felt = one.hidden if hidden else one.waiting
+        return felt < most and p * c <= BUSY * tau * s and w <= WORK * tau * s
 
     shortest = P * math.ceil((k + 1 if k > 1 else 1) / P)
     felt = max(0.0, X - k * P * s) if hidden else X
-    guess = max(felt / s * (1 - most) / most, p * c / (BUSY * s), min(X / s, k * P) if hidden else 0.0)
+    guess = max(felt / s * (1 - most) / most, p * c / (BUSY * s), w / (WORK * s), min(X / s, k * P) if hidden else 0.0)
     tau = max(shortest, P * math.floor(min(guess, LONGEST) / P))
     if guess >= LONGEST:
         return tau

@@ -193,7 +193,7 @@ class Exchange:
 
     def _carry(self, flight: InFlight, message: Tensor | None, scale: float) -> None:
         """The exchange itself, on whichever thread."""
-        client, f, start = self.client, flight.fragment, time.perf_counter()
+        client, f, start, work = self.client, flight.fragment, time.perf_counter(), time.thread_time()
         part = self.state.parts[f]
         part.wait()  # for a message that is on its way from a device
         try:
@@ -206,6 +206,7 @@ class Exchange:
             return
         finally:
             self._account(flight, start)
+            flight.work = time.thread_time() - work
         self._misses = 0
         flight.refused = flight.answer is None
         self._answered(flight, scale, own=flight.answer is not None and message is not None)

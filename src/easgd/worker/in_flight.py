@@ -22,6 +22,7 @@ class InFlight:
         refused: whether the center refused the message.
         waited: seconds that others were in the way.
         seconds: what it took beside these.
+        work: processor seconds of the thread that carried it.
         staleness: and `distance`, `bytes`: what is recorded of it, in the step that uses its answer.
     """
 
@@ -33,6 +34,7 @@ class InFlight:
     refused: bool = False
     waited: float = 0.0
     seconds: float = 0.0
+    work: float = 0.0
     staleness: int | None = None
     distance: float | None = None
     bytes: int = 0

@@ -24,7 +24,8 @@ def set_period(exchange: Exchange, completed: list[InFlight]) -> None:
     controller.workers = client.living
     controller.stepped(exchange.recorder.worked())
     for flight in completed:
-        controller.exchanged(flight.seconds)
+        # Where gradients are a device's, the processor is free.
+        controller.exchanged(flight.seconds, flight.work if exchange.replica.params[0].device.type == "cpu" else 0.0)
     if controller.fresh:
         controller.assess()
     change = None

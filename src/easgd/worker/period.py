@@ -60,6 +60,7 @@ class PeriodController:
         self.interval, self.fresh = 0.0, False
         self.steps: deque[float] = deque(maxlen=STEPS)
         self.exchanges: deque[float] = deque(maxlen=EXCHANGES)
+        self.works: deque[float] = deque(maxlen=EXCHANGES)
 
     def due(self, clock: int) -> bool:
         """Whether step `clock` begins with an exchange."""
@@ -73,9 +74,13 @@ class PeriodController:
         """Measure a step: its gradient, its data, and nothing that was lost to exchanges."""
         self.steps.append(seconds)
 
-    def exchanged(self, seconds: float) -> None:
-        """Measure an exchange of one fragment, from its message to its answer, without the time lost to others."""
+    def exchanged(self, seconds: float, work: float = 0.0) -> None:
+        """Measure an exchange of one fragment, from its message to its answer, without the time lost to others.
+
+        `work` is the processor time of it that a gradient could have had.
+        """
         self.exchanges.append(seconds)
+        self.works.append(work)
         self.fresh = True
 
     @property
@@ -107,7 +112,7 @@ class PeriodController:
         occupied = self.fragments * min(self.exchanges) if self.center_time is None else self.center_time
         return theory.period_for(
             self.step_time, self.exchange_time, workers=self.workers, center_time=occupied, delay=delay,
-            fragments=self.fragments, hidden=self.hidden,
+            fragments=self.fragments, hidden=self.hidden, work=self.fragments * median_low(self.works),
             stable=None if stable is None else lambda period: stable(period, delay),
         )  # fmt: skip
 
@@ -163,6 +168,7 @@ class PeriodController:
             "fresh": self.fresh,
             "steps": list(self.steps),
             "exchanges": list(self.exchanges),
+            "works": list(self.works),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -172,3 +178,4 @@ class PeriodController:
         self.interval, self.fresh = state["interval"], state["fresh"]
         self.steps = deque(state["steps"], maxlen=STEPS)
         self.exchanges = deque(state["exchanges"], maxlen=EXCHANGES)
+        self.works = deque(state["works"], maxlen=EXCHANGES)

@@ -112,3 +112,36 @@ def test_the_link_is_slowed_to_a_tenth(lab, training):
     check(out)
     assert not events(out, "death")
     assert not events(out, "fallback")
+
+
+SLOW_STATE = """
+import os, socket, sys, time
+import numpy as np, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from easgd.engines.ray import actor_link
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+there = next(node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] != sys.argv[1].split(":")[0])
+
+@ray.remote(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(there, soft=False))
+class Shard:
+    def take(self, center, target, ticket):
+        return {"slots": {"x": np.ones(1 << 20, np.float32)}}
+
+shard = Shard.remote()
+ray.get(shard.__ray_ready__.remote())
+start = time.monotonic()
+state, = actor_link.snapshot([shard], "center", seconds=3.0)
+print(int(state["slots"]["x"].sum()), time.monotonic() - start > 3.0)
+"""
+
+
+def test_a_state_that_is_long_under_way_is_no_silence(lab, tmp_path):
+    lab.nodes  # noqa: B018 - started while the link is fast
+    lab.mend()
+    lab.shape(4)  # 4 MB take 8 seconds
+    script = tmp_path / "read.py"
+    script.write_text(SLOW_STATE)
+    reading = lab.python(str(script), lab.nodes.address, stdout=subprocess.PIPE, text=True)
+    out, _ = reading.communicate(timeout=200)
+    assert out.split() == [str(1 << 20), "True"]

@@ -278,8 +278,13 @@ class Cluster:
         values = [ref.result() for ref in (refs if several else [refs])]
         return values if several else values[0]
 
-    def wait(self, refs: list[Ref], num_returns: int = 1, timeout: float | None = None) -> tuple[list[Ref], list[Ref]]:
+    def wait(
+        self, refs: list[Ref], num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+    ) -> tuple[list[Ref], list[Ref]]:
         end = None if timeout is None else self.scheduler.now + timeout
+        if num_returns == len(refs):
+            done = [ref for ref in refs if ref.wait(end)]
+            return done, [ref for ref in refs if ref not in done]
         while not any(ref.done for ref in refs):
             left = None if end is None else end - self.scheduler.now
             if left is not None and left <= 0:

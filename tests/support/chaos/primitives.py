@@ -233,6 +233,7 @@ def installed(scheduler: Scheduler) -> Iterator[None]:
             monotonic=lambda: scheduler.now,
             monotonic_ns=monotonic_ns,
             perf_counter=lambda: scheduler.now,
+            thread_time=lambda: 0.0,
             sleep=scheduler.sleep,
         )
         vars(runtime.threading).update(

@@ -23,6 +23,9 @@ from easgd.errors import SettingError, UnreachableError
 from easgd.runtime import time
 
 PAUSE = 0.05
+TRANSFER_SECONDS = 1800.0
+"""How long states may be under way that shards have answered with: a slow link is not a shard that does not answer.
+Ray raises sooner where a machine is gone."""
 
 
 def numpy_of(slots: dict[str, Tensor]) -> dict[str, np.ndarray]:
@@ -104,7 +107,8 @@ def snapshot(shards: Sequence[Any], center: str, seconds: float = 30.0) -> list[
 
     First every shard stops letting exchanges begin and says how far each worker has come; those that are behind
     another shard catch up, and then all copy. Several snapshots may be under way, each by its ticket: one that ends
-    must not let exchanges go on that another one still holds up. Raises `UnreachableError` if a shard does not answer.
+    must not let exchanges go on that another one still holds up. Raises `UnreachableError` if a shard does not answer
+    within so many seconds; what it answers may take longer to come.
     """
     ticket = secrets.token_hex(8)
     try:
@@ -115,7 +119,11 @@ def snapshot(shards: Sequence[Any], center: str, seconds: float = 30.0) -> list[
             for reached in held:
                 for key, at in reached.items():
                     target[key] = max(at, target.get(key, at))
-        states: list[dict[str, Any]] = ray.get([s.take.remote(center, target, ticket) for s in shards], timeout=seconds)
+        taking = [s.take.remote(center, target, ticket) for s in shards]
+        _, unanswered = ray.wait(taking, num_returns=len(taking), timeout=seconds, fetch_local=False)
+        if unanswered:
+            raise GetTimeoutError(f"{len(unanswered)} of {len(taking)} shards")
+        states: list[dict[str, Any]] = ray.get(taking, timeout=TRANSFER_SECONDS)
     except RayError as error:
         for s in shards:
             s.release.remote(center, ticket)  # nobody waits for that: without it, the hold lapses

@@ -30,6 +30,8 @@ from easgd.launch.output import say
 from easgd.runtime import threading, time
 
 POLL_SECONDS = 0.25
+SAVE_PAUSE = 9.0
+"""Pause after a save, beside what it took: over a slow link saving may not have more than a tenth of the time."""
 CALL_SECONDS = 10.0
 CENTER = "center"
 STATE, PREVIOUS, NEW = "state.safetensors", "state.previous.safetensors", "state.new.safetensors"
@@ -93,6 +95,7 @@ class Supervisor:
         """The coordinator's state when it was last asked."""
         self.methods: dict[str, Any] = {}
         self._saved: dict[str, float] = {}
+        self._save_seconds = 0.0  # that the last one took
         self._answered: dict[tuple[str, int], float] = {}  # when a shard was last seen with its value
         self._asking = threading.RLock()
         self._ended = threading.Event()
@@ -104,7 +107,7 @@ class Supervisor:
 
     def close(self) -> None:
         self._ended.set()
-        self._thread.join(60.0)
+        self._thread.join(actor_link.TRANSFER_SECONDS)
 
     def _work(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
@@ -125,7 +128,8 @@ class Supervisor:
                     continue  # a coordinator that was killed before it had stored it; its worker tells it again
                 self.methods[center] = unpacked(method)
             self._restore_shards(center, membership)
-        due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > self.interval]
+        pause = max(self.interval, SAVE_PAUSE * self._save_seconds)
+        due = [c for c in self.opened() if time.monotonic() - self._saved.get(c, -1e9) > pause]
         if due:
             self.save()
 
@@ -166,12 +170,13 @@ class Supervisor:
 
     def save(self) -> None:
         """Save all centers as they are at one moment each."""
-        centers = {}
+        start, centers = time.monotonic(), {}
         for center, membership in self.opened().items():
             states = actor_link.snapshot(self.shard_actors[: len(membership["bounds"])], center)
             shards = [{**state, "slots": tensors_of(state["slots"])} for state in states]
             centers[center] = {"header": membership["header"], "bounds": membership["bounds"], "shards": shards}
         now = time.monotonic()
+        self._save_seconds = now - start
         path = self.out / STATE
         try:
             # Both names stay what they are until the new file is whole: a full disk costs this one alone.
