@@ -73,11 +73,11 @@ def _cases(names: tuple[str, ...]) -> list[Case]:
 
 
 def _throughput(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, ...]) -> list[Row]:
-    from easgd.bench.link import race, throughput
+    from easgd.bench.link import race, summary, throughput
 
     specs = throughput.plan(cases, speeds, options.limit or throughput.SECONDS)
     found = race.run(specs, options.out / throughput.FILE, say, both=True)
-    (options.out / "throughput.md").write_text(throughput.markdown(found, cases, speeds))
+    (options.out / "throughput.md").write_text(throughput.markdown(found, summary.taking_part(found), SPEEDS))
     return throughput.rows(found, cases)
 
 

@@ -51,14 +51,16 @@ def in_exchange(record: Mapping[str, Any], one: Case) -> float | None:
 
 
 def rows(records: Mapping[Spec, dict[str, Any]], cases: Sequence[Case]) -> list[Row]:
-    """Return the mean rate of both workers of each run, relative to the process alone."""
+    """Return the mean rate of both workers of each run, relative to the process alone that trained for as long."""
     titles = {one.name: one for one in cases}
     rates = {spec: _mean(record, titles[spec.case]) for spec, record in records.items() if spec.case in titles}
-    alone = next((value for spec, value in rates.items() if spec.case == ALONE), float("nan"))
-    return [
-        Row(f"{titles[spec.case].title}, {link_name(spec.mbit)}", value, "images/s", alone, value / alone)
-        for spec, value in rates.items()
-    ]
+    alone = {spec.limit: value for spec, value in rates.items() if spec.case == ALONE}
+    found = []
+    for spec, value in rates.items():
+        reference = alone.get(spec.limit, float("nan"))
+        title = f"{titles[spec.case].title}, {link_name(spec.mbit)}"
+        found.append(Row(title, value, "images/s", reference, value / reference))
+    return found
 
 
 def _mean(record: Mapping[str, Any], one: Case) -> float:
