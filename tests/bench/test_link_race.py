@@ -108,6 +108,19 @@ def test_of_two_runs_the_one_with_more_time_counts():
     assert [one.name for one in summary.taking_part(records)] == ["diloco/period=50"]
 
 
+def test_nobody_is_first_while_another_may_still_be():
+    points = [[1.0, 10, 0.9], [5.0, 50, 0.4]]
+    records = {
+        Spec("gpt", "ddp", None, 90, 10, 9.0): record(points=points),
+        Spec("gpt", "alone", None, 90, 10, 3.0): {**record(points=points[:1]), "seconds": 3.0},
+    }
+    lines = summary.table(records, "gpt", 0.4, summary.taking_part(records), (None,)).splitlines()
+    assert lines[2:4] == ["| one process alone | > 3 |", "| DDP | 5 |"]
+    records[Spec("gpt", "alone", None, 90, 10, 8.0)] = {**record(points=points[:1]), "seconds": 8.0}
+    lines = summary.table(records, "gpt", 0.4, summary.taking_part(records), (None,)).splitlines()
+    assert lines[2:4] == ["| one process alone | > 8 |", "| DDP | **5** |"]
+
+
 class Nothing:
     def __enter__(self):
         return self

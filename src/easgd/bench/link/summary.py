@@ -31,6 +31,11 @@ class Time:
     """Whether it is the steps of one run with the step times of another."""
     within: float = math.nan
 
+    @property
+    def least(self) -> float:
+        """The seconds, or those after which the run ended: it may have reached the target the moment after."""
+        return self.seconds if math.isfinite(self.seconds) or math.isnan(self.within) else self.within
+
     def __str__(self) -> str:
         if math.isfinite(self.seconds):
             return f"{COMPOSED if self.composed else ''}{self.seconds:{'.0f' if self.seconds >= 100 else '.3g'}}"
@@ -85,9 +90,9 @@ def taking_part(records: Records) -> list[Case]:
 
 
 def table(records: Records, job: str, target: float, cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
-    """Return one table: a row for each case, a column for each link, the first of each link in bold."""
+    """Return one table: a row for each case, a column for each link, the first of each link in bold if it is known."""
     rows = {one: [time_to(records, job, one.name, mbit, target) for mbit in speeds] for one in cases}
-    best = [min((times[k].seconds for times in rows.values()), default=math.inf) for k in range(len(speeds))]
+    best = [min((times[k].least for times in rows.values()), default=math.inf) for k in range(len(speeds))]
     lines = [f"| seconds to {_target(job, target)} | {' | '.join(map(link_name, speeds))} |"]
     lines.append("|---|" + "---|" * len(speeds))
     for one, times in rows.items():
