@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from easgd.records import Event, parse
+from easgd.launch.event_log import loss_summary
+from easgd.records import Event, logged, parse, read_records
+from easgd.worker.recorder import Recorder
 
 STEP = '{"event":"step","worker":1,"clock":2,"time":1,"compute":NaN,"data":0,"communication":0,"waiting":0,"later":1}'
 
@@ -26,3 +28,16 @@ def test_a_step_and_an_event():
 )  # fmt: skip
 def test_what_is_no_record_is_left_out(line):
     assert parse(line) is None
+
+
+def test_what_is_logged_after_the_last_step_is_recorded(tmp_path):
+    recorder = Recorder(1, 0, tmp_path)
+    recorder.log({"own": 0.5, "loss": 2.0})
+    recorder.step(0, None, None, 0)
+    recorder.log({"own": 0.25, "center": 0.125})
+    recorder.close()
+    step, late = read_records(tmp_path)
+    assert (logged(step), step.loss) == ({"own": 0.5}, 2.0)
+    assert (late.event, logged(late)) == ("log", {"own": 0.25, "center": 0.125})
+    assert "center 0.1250" in loss_summary(tmp_path)[-1]
+    assert logged(Event("log", 0.0, 1, "[1]")) == logged(Event("leave", 0.0, 1)) == {}

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 
 def usable_cores() -> int:
     """Return the number of processors that this process may use: those it is bound to, not all that there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> tuple[int, int]:
+    """Return the bytes of memory that this process may have, and those available now."""
+    rows = {}
+    if (file := Path("/proc/meminfo")).exists():
+        rows = {name: int(value.split()[0]) * 1024 for name, value in (s.split(":", 1) for s in file.open())}
+    total = rows.get("MemTotal", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    if limit.exists() and (text := limit.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    return total, min(total, rows.get("MemAvailable", total))
 
 
 _threads_of: str | None = None  # OMP_NUM_THREADS as torch last followed it; None in an interpreter of its own

@@ -142,6 +142,18 @@ def breakdown(records: Iterable[Record], worker: int | None = None) -> Breakdown
     return totals.breakdown()
 
 
+def logged(record: Record) -> dict[str, float]:
+    """Return the numbers that a worker logged with a step, or after its last one."""
+    if isinstance(record, Step):
+        return record.scalars or {}
+    if isinstance(record, Event) and record.event == "log":
+        try:
+            return {name: float(value) for name, value in json.loads(record.detail).items()}
+        except (ValueError, TypeError, AttributeError):  # not ours
+            return {}
+    return {}
+
+
 LAST_LOSSES = 100
 
 

@@ -91,7 +91,7 @@ def test_a_damaged_file_is_named(capsys, home):
         (["show", "mnist"], "not found"),
         (["show", "digits", "--crop", "9"], "sides of 8 pixels"),
         (["show", "digits", "--columns", "0"], "columns = 0"),
-        (["verify", "mnist-train"], "mnist-train: not found"),
+        (["verify", "mnist-train"], "mnist: not found"),
         (["verify", "nowhere.easgd"], "nowhere"),
         (["dance"], "unknown data command 'dance'"),
     ],

@@ -42,3 +42,5 @@ def test_a_damaged_history_is_named_and_so_is_one_that_does_not_follow(run, caps
 def test_a_run_without_a_history_is_refused(tmp_path, capsys):
     assert main(["doctor", "--history", str(tmp_path)]) == 2
     assert "nothing was written down in it; start the run with --history" in capsys.readouterr().err
+    assert main(["doctor", "--history", str(tmp_path / "nope")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err

@@ -88,6 +88,13 @@ def test_all_leave():
     assert backend.calls == ["open", "center", "close"]
 
 
+def test_a_script_that_never_attaches_is_told_that_there_is_no_center(capsys):
+    launched(Backend([]))
+    assert "no worker called easgd.attach: each trained alone" in capsys.readouterr().err
+    launched(Backend([[(1, 7)]]))
+    assert "easgd.attach" not in capsys.readouterr().err, "a worker that died before it could has said why"
+
+
 def test_a_death_costs_one_worker_and_decides_the_exit_code(capsys):
     launcher, code = launched(Backend([[(1, 7)]]))
     assert (code, launcher.exit_codes) == (7, {0: 0, 1: 7})

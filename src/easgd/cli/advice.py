@@ -92,7 +92,8 @@ def report(advice: Advice) -> list[str]:
         lines.append(f"                at this curvature the learning rate may be up to {advice.largest_lr:.5g}")
     if advice.any_order_curvature is not None:
         lines.append(
-            f"                in any order of the workers: up to h = {advice.any_order_curvature:.5g} (section 4)"
+            f"                in any order of the workers: up to h = {advice.any_order_curvature:.5g}"
+            " (section 4 of the paper)"
         )
     alone = "MSGD" if advice.momentum else "SGD"
     for e, ratio in advice.variance.items():

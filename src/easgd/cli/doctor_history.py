@@ -18,6 +18,8 @@ def centers(run: Path) -> list[Path]:
 
 def examine_history(run: Path, as_json: bool) -> int:
     """Replay all histories of a run and print what was found; return 0 if all follow, else 1."""
+    if not run.is_dir():
+        raise refuse("history", run, "there is no such folder", "give the folder of a run, as in runs/mine")
     folders = centers(run)
     if not folders:
         raise refuse("history", run, "nothing was written down in it", "start the run with --history")

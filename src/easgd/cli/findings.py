@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from easgd.machine import memory
+
 GIGABYTE = 1e9
 SMALL_SHARED_MEMORY = 1e9
 CORE = ("easgd", "torch", "numpy", "numba", "safetensors", "msgspec", "rich")
@@ -35,7 +37,7 @@ def machine() -> list[Finding]:
     from easgd.launch.run_directory import base
     from easgd.machine import usable_cores
 
-    total, free = _memory()
+    total, free = memory()
     shared = shutil.disk_usage(base().parent)
     room = f"{_gigabytes(shared.free)} free of {_gigabytes(shared.total)} in {base().parent}"
     small = "the center of a large model may not fit into shared memory: set EASGD_SHARED to another folder"
@@ -46,18 +48,6 @@ def machine() -> list[Finding]:
         Finding("shared_memory", shared.free, room, small * (shared.free < SMALL_SHARED_MEMORY)),
         _accelerators(),
     ]
-
-
-def _memory() -> tuple[int, int]:
-    """Return the bytes of memory that this process may have, and those available now."""
-    rows = {}
-    if (file := Path("/proc/meminfo")).exists():
-        rows = {name: int(value.split()[0]) * 1024 for name, value in (s.split(":", 1) for s in file.open())}
-    total = rows.get("MemTotal", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    if limit.exists() and (text := limit.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return total, min(total, rows.get("MemAvailable", total))
 
 
 def _gigabytes(count: float) -> str:

@@ -34,8 +34,8 @@ class ReportOptions:
 
 COMMAND = Command(
     "report", ReportOptions,
-    "Report on runs and comparisons: a page that works offline (curves, time to a test error, speed-ups, time\n"
-    "breakdown), the figures as PNG and PDF, the numbers as CSV. Running, killed and broken runs are accepted.",
+    "Report on runs of train, compare and launch: a page that works offline (curves, time to a test error, speed-ups,\n"
+    "time breakdown), the figures as PNG and PDF, the numbers as CSV. Running, killed and broken runs are accepted.",
     ["report runs/compare-digits --levels 0.05,0.03"],
 )  # fmt: skip
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from easgd.theory import Cluster, Scale
 
 OPTIONS = ("machines", "parameters", "link", "latency", "shards", "compression")
-BYTES = {"bf16": 2.0, "int8": 1.0 + 4 / 1024}
+BLOCK = 1024
+BYTES = {"bf16": 2.0, "int8": 1 + 4 / BLOCK, "int4": 1 / 2 + 4 / BLOCK, "int2": 1 / 4 + 8 / BLOCK, "topk": 3 / 40}
 
 
 def cluster_of(settings: dict[str, Any]) -> Cluster | None:

@@ -38,7 +38,7 @@ class AdviseOptions:
     link: float | None = option("of a machine, in Mbit/s in each direction")
     latency: float = option("seconds that a message is under way, besides its bytes", 0.0)
     shards: int | None = option("S, processes that share the center; as advised if not given")
-    compression: Literal["bf16", "int8"] | None = option("of what crosses the network")
+    compression: Literal["bf16", "int8", "int4", "int2", "topk"] | None = option("of what crosses the network")
     fragments: int = option("P: parts of the vector, exchanged in turn, one every τ/P steps", 1)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from easgd.data.format import SUFFIX, ImageFile
-from easgd.errors import refuse
+from easgd.errors import SettingError, refuse
 
 
 def home() -> Path:
@@ -37,12 +37,16 @@ def load(name: str = "digits", split: str = "train") -> ImageFile:
 
             make_digits()
         else:
-            known = ", ".join(available()) or "none"
-            command = name if name in ("cifar10", "synthetic") else "--help"
-            raise refuse(
-                "data set", f"{name}-{split}", f"not found (here: {known})", f"run `easgd data make {command}`"
-            )
+            raise _missing(name, split)
     return ImageFile(path)
+
+
+def _missing(name: str, split: str) -> SettingError:
+    """Return the error for a data set that is not there, with the names that are."""
+    whole = sorted({"digits"} | {found.rpartition("-")[0] for found in available()})
+    command = name if name in ("cifar10", "synthetic") else "--help"
+    part = f" (its part {split!r})" if name in whole else ""
+    return refuse("data set", name, f"not found{part}; here are {', '.join(whole)}", f"run `easgd data make {command}`")
 
 
 def available() -> list[str]:

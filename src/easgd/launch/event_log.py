@@ -15,7 +15,7 @@ from pathlib import Path
 from easgd.errors import SettingError
 from easgd.files import reason
 from easgd.launch.output import say
-from easgd.records import LAST_LOSSES, Breakdown, Event, Record, Step, breakdown, last_losses, read_records
+from easgd.records import LAST_LOSSES, Breakdown, Event, Record, Step, breakdown, last_losses, logged, read_records
 from easgd.runtime import time
 
 STRAGGLER = 1.5
@@ -52,6 +52,7 @@ def prepare(out: Path, *, resumed: bool = False) -> None:
             aside.mkdir()
             for path in old:
                 path.rename(aside / path.name)
+            say(f"{out} held a run already: its records are in {aside}")
     except OSError as error:
         raise SettingError(f"out = {out}: cannot be written ({reason(error)}); choose another folder") from error
 
@@ -70,8 +71,9 @@ def loss_summary(out: Path) -> list[str]:
     online = last_losses(read_records(out))
     compared: dict[int, tuple[float, float]] = {}
     for record in read_records(out):
-        if isinstance(record, Step) and record.scalars is not None and {"own", "center"} <= record.scalars.keys():
-            compared[record.worker] = record.scalars["own"], record.scalars["center"]
+        scalars = logged(record)
+        if record.worker is not None and {"own", "center"} <= scalars.keys():
+            compared[record.worker] = scalars["own"], scalars["center"]
     lines = []
     if online:
         last = ", ".join(f"{found:.4f}" for found in online.values())

@@ -74,9 +74,14 @@ class Launcher:
                 self._run_workers()
             if not backend.joined:
                 self.centers = backend.final_centers()
+                self._warn_of_no_center()
         finally:
             backend.close()
         return self._verdict()
+
+    def _warn_of_no_center(self) -> None:
+        if not (self.centers or self._failure or self.signal):
+            say("warning: no worker called easgd.attach: each trained alone, and there is no center")
 
     def _run_workers(self) -> None:
         with handle_signals(self._on_signal):

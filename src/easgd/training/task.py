@@ -19,11 +19,16 @@ from easgd.data import CIFAR10, DIGITS, ImageFile, Loader, Sampler, Scheme, eval
 from easgd.data.seeds import DROPOUT
 from easgd.errors import refuse, unknown
 from easgd.learning_rate import Stagnation, decay
+from easgd.machine import memory
 from easgd.models import build, cifar, digits_conv, digits_mlp, imagenet
 from easgd.training.config import Config
 
 NETWORKS = {"digits-conv": digits_conv, "digits-mlp": digits_mlp, "cifar": cifar, "imagenet": imagenet}
 Batch = tuple[Tensor, Tensor]
+
+
+WORKER_BYTES = 50_000
+"""What a simulated worker takes besides its vectors: its optimizer, its sampler, its place in the queue."""
 
 
 class Task:
@@ -38,6 +43,15 @@ class Task:
         if len(self.train.classes) > outputs or self.train.channels != self.network.input_shape.channels:
             held = f"{config.data} has {len(self.train.classes)} classes and {self.train.channels} channels"
             raise refuse("network", config.network, held, "choose a network that fits")
+
+    def check_memory(self) -> None:
+        """Refuse more workers than fit on the virtual clock, each with its vectors: x, a gradient, an optimizer's."""
+        workers = self.config.workers or 1
+        each = WORKER_BYTES + 3 * 4 * sum(parameter.numel() for parameter in self.network.parameters())
+        _, free = memory()
+        if self.config.engine == "simulate" and workers * each > free:
+            why = f"on the virtual clock they need {workers * each / 1e9:.3g} GB, and {free / 1e9:.3g} are free"
+            raise refuse("workers", workers, why, f"take at most {free // each}, or a smaller network")
 
     def _input(self) -> tuple[int, int, int]:
         shape = self.network.input_shape

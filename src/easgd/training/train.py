@@ -74,7 +74,7 @@ def train(
     check_free(folder.path)
     faults = load_plan(Path(resolved.faults)) if resolved.faults else []
     check_plan(faults, resolved.workers or 1, resolved.engine, CAN_DO.get(resolved.engine, KINDS))
-    Task(resolved)  # what cannot be trained is refused before anything is written
+    Task(resolved).check_memory()  # what cannot be trained is refused before anything is written
     folder.create(resolved, faults)
     with alone(folder.path):
         return _carry_out(resolved, folder, shielded(view or Silent()), resumed=False)

@@ -103,6 +103,7 @@ class Recorder:
         """Say once that records end here, and train on."""
         why = reason(error)
         print(f"easgd: warning: worker {self.rank} no longer records in {self.path} ({why})", file=sys.stderr)
+        self.loss, self.scalars = None, {}
         self.close()
 
     def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -128,6 +129,10 @@ class Recorder:
 
     def close(self) -> None:
         """Flush and close the file; a disk that does not take it costs the records only."""
+        if self.scalars or self.loss is not None:  # logged after the last step
+            late = self.scalars | ({} if self.loss is None else {"loss": self.loss})
+            self.loss, self.scalars = None, {}
+            self.event("log", json.dumps(late))
         if self._file is not None:
             file, self._file = self._file, None
             with suppress(OSError):
