@@ -140,7 +140,7 @@ def test_digits_come_by_themselves(tmp_path, monkeypatch):
 
 def test_an_unknown_set_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("EASGD_DATA", str(tmp_path))
-    with pytest.raises(SettingError, match=r"cifar10-train.*not found.*easgd data make cifar10"):
+    with pytest.raises(SettingError, match=r"data set = cifar10: not found.*easgd data make cifar10"):
         load("cifar10")
 
 
