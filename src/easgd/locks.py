@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
 from easgd.runtime import threading, time
 
 SPIN_SECONDS = 2e-3
-_OPEN: weakref.WeakValueDictionary[tuple[int, int], RecordLocks] = weakref.WeakValueDictionary()
-_OPENING = Lock()
+Key = tuple[int, int]
+"""Device and inode of a lock file."""
+_OPEN: weakref.WeakValueDictionary[Key, RecordLocks] = weakref.WeakValueDictionary()
+_FILES: dict[Key, _File] = {}
+_OPENING = RLock()  # a garbage collection while it is held may end a `_Use`, which takes it again
 
 
 @dataclass
@@ -33,11 +36,50 @@ class Kernel:
 kernel = Kernel()
 
 
+class _File:
+    """The one descriptor that this process has of a lock file; -1 when it is closed."""
+
+    def __init__(self, key: Key, path: Path) -> None:
+        self.key, self.users = key, 0
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+class _Use:
+    """Keeps a file open; the last one closes it: then nobody in this process has a lock to lose.
+
+    Not `RecordLocks` itself: while an object is being finalized, weak references to it still work, and another thread
+    could take up one whose descriptor is closed, or open the file anew just before the close drops its locks.
+    """
+
+    file: _File | None = None
+
+    def of(self, file: _File) -> bool:
+        """Count as a user; False if the file was closed before."""
+        file.users += 1
+        self.file = file
+        return file.descriptor >= 0
+
+    # Defaults keep what is needed: when the interpreter ends, the names of this module may be gone.
+    def __del__(
+        self, opening: RLock = _OPENING, files: dict[Key, _File] = _FILES, close: Callable[[int], None] = os.close
+    ) -> None:
+        if (file := self.file) is None:  # interrupted before the file was open
+            return
+        with opening:
+            file.users -= 1
+            if file.users == 0 and file.descriptor >= 0:
+                if files.get(file.key) is file:
+                    del files[file.key]
+                descriptor, file.descriptor = file.descriptor, -1
+                close(descriptor)
+
+
 class RecordLocks:
     """Byte i of the file is lock i. `RecordLocks.of(path)` gives every caller in a process the same object."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, use: _Use) -> None:
+        assert use.file is not None
+        self._use, self.file = use, use.file.descriptor
         self.threads = threading.RLock()
 
     @staticmethod
@@ -49,11 +91,8 @@ class RecordLocks:
             key = (stat.st_dev, stat.st_ino)
             locks = _OPEN.get(key)
             if locks is None:
-                locks = _OPEN[key] = RecordLocks(path)
+                locks = _OPEN[key] = RecordLocks(_use(key, path))
             return locks
-
-    def __del__(self) -> None:
-        os.close(self.file)  # nobody in this process uses the file any more: there is no lock to lose
 
     @contextmanager
     def hold(self, byte: int, *, shared: bool = False) -> Iterator[None]:
@@ -91,3 +130,18 @@ class RecordLocks:
     def release(self, byte: int) -> None:
         """Let lock `byte` go."""
         kernel.lockf(self.file, fcntl.LOCK_UN, 1, byte)
+
+
+def _use(key: Key, path: Path) -> _Use:
+    """Become a user of a file. The caller holds `_OPENING`; a collection may close the file all the same."""
+    while True:
+        file = _FILES.get(key)
+        if file is None:
+            file = _FILES[key] = _File(key, path)
+        if (use := _Use()).of(file):
+            return use
+
+
+# A thread of the parent may have held it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_OPENING._at_fork_reinit)  # type: ignore[attr-defined]
