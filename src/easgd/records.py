@@ -50,6 +50,22 @@ class Step:
 
 
 @dataclass(slots=True)
+class Attached:
+    """What a worker was attached with: all that a report knows of the settings of a launched script."""
+
+    method: str
+    workers: int
+    period: int | str
+    lr: float
+    engine: str
+
+    @property
+    def label(self) -> str:
+        """A short name for tables and figures."""
+        return f"{self.method} p={self.workers} τ={self.period}"
+
+
+@dataclass(slots=True)
 class Event:
     """Something that is not a step: a death, a join, a refused exchange, a changed moving rate."""
 
@@ -59,12 +75,16 @@ class Event:
     detail: str = ""
     node: str = ""
     """The machine, where a run has several."""
+    attached: Attached | None = None
+    """Of a worker that has joined."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as one line of records.jsonl holds it."""
         record = asdict(self)
         if not self.node:
             del record["node"]
+        if self.attached is None:
+            del record["attached"]
         return record
 
 
@@ -113,7 +133,6 @@ class Totals:
         self.compute = self.data = self.communication = self.waiting = 0.0
 
     def add(self, step: Step) -> None:
-        """Count one step."""
         self.workers.add(step.worker)
         self.steps += 1
         self.compute += step.compute

@@ -219,3 +219,25 @@ def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path):
         tmp_path / "t.csv", ["=name", "value"], [["=1+2", -1.5], ["@x", -3], ["-0.5", "+a"], ["–", "a=b"]]
     )
     assert path.read_text() == "'=name,value\n'=1+2,-1.5\n'@x,-3\n-0.5,'+a\n–,a=b\n"
+
+
+def test_a_launched_run_is_known_by_what_its_script_was_attached_with(tmp_path, capsys):
+    """It has no settings and no evaluations: p, τ and η come from the first worker, the rest from its steps."""
+    run = tmp_path / "mine"
+    run.mkdir()
+    attached = {"method": "EASGD", "workers": 2, "period": 10, "lr": 0.05, "engine": "local"}
+    join = {"event": "join", "time": 0.0, "worker": 0, "attached": attached}
+    (run / "records-launcher.jsonl").write_text("")
+    step = {"event": "step", "worker": 0, "clock": 0, "time": 1.0, "compute": 1.0, "data": 0.0, "communication": 0.0}
+    step |= {"waiting": 0.0, "staleness": 0, "bytes": 80}
+    (run / "records-0-0.jsonl").write_text(json.dumps(join) + "\n" + json.dumps(step) + "\n")
+    assert main(["report", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "EASGD p=2 τ=10 (mine): 1 steps, 1 exchanges." in said
+    assert "missing" not in said
+    traffic = rows(run / "report" / "traffic.csv")[0]
+    assert (traffic["workers"], traffic["period"], traffic["lr"], traffic["bytes"]) == ("2", "10", "0.05", "80")
+    page = (run / "report" / "index.html").read_text()
+    assert "engine <b>local</b>" in page
+    assert "unknown" not in page.partition("<h2>Where the time went")[0]  # nor an empty table of test errors
+    assert "Best test error" not in page

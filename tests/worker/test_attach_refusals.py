@@ -31,7 +31,7 @@ def test_parameters_added_later_are_not_silently_left_out(run_folder):
         train(model, optimizer, 1)
 
 
-def test_a_worker_is_attached_once(run_folder):
+def _attached_once():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
@@ -39,6 +39,15 @@ def test_a_worker_is_attached_once(run_folder):
         easgd.attach(model, optimizer, easgd.EASGD(period=2))
     worker.close()
     easgd.attach(model, optimizer, easgd.EASGD(period=2)).close()
+
+
+def test_a_worker_is_attached_once(run_folder):
+    _attached_once()
+
+
+def test_a_script_alone_is_told_too_that_it_attaches_twice():
+    """Else it would fail only when it is launched."""
+    _attached_once()
 
 
 @pytest.mark.parametrize("idle", [True, False], ids=["hidden", "in place"])

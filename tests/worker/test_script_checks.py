@@ -28,6 +28,22 @@ def test_weights_that_are_loaded_after_attach_stop_the_run_with_one_line(run_fol
     worker.close()
 
 
+def test_weights_that_are_loaded_after_attach_alone_are_warned_of(capsys):
+    """The script trains as it is; its author hears of it before it is launched."""
+    model, optimizer, worker = attached()
+    model.load_state_dict({name: value + 0.5 for name, value in model.state_dict().items()})
+    train(model, optimizer, steps=3)
+    assert capsys.readouterr().err.count("under `easgd launch` the center would not have them") == 1
+    worker.close()
+
+
+def test_a_script_alone_that_changes_nothing_is_not_warned(capsys):
+    model, optimizer, worker = attached()
+    train(model, optimizer, steps=3)
+    assert capsys.readouterr().err == ""
+    worker.close()
+
+
 @pytest.mark.parametrize("change", ["the same weights", "another dtype", "a worker's state"])
 def test_changes_that_the_center_can_bear(change, run_folder):
     model, optimizer, worker = attached()

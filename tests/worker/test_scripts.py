@@ -269,6 +269,9 @@ def test_the_users_own_numbers_are_recorded(run_folder, tmp_path):
     assert worker.device == torch.device("cpu")
     worker.close()
     lines = [json.loads(line) for line in (tmp_path / "out" / "records-0-0.jsonl").read_text().splitlines()]
+    joined = next(line for line in lines if line["event"] == "join")
+    told = {"method": "EASGD", "workers": 1, "period": 2, "lr": 0.1, "engine": "local"}
+    assert joined["attached"] == told  # what a report knows of a script
     rows = [line for line in lines if line["event"] == "step"]
     assert [(row["loss"], row["scalars"]) for row in rows] == [(0.5 + k, {"accuracy": 0.25}) for k in range(3)]
 

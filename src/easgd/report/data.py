@@ -58,6 +58,11 @@ class ReportData:
         return [line.choice for line in self.lines]
 
     @property
+    def launched(self) -> bool:
+        """Whether all runs were launched: their scripts measure for themselves, and nothing of it is here."""
+        return all(entry.attached is not None for entry in self.entries)
+
+    @property
     def axis(self) -> str:
         return f"{self.clock} [{self.unit}]"
 
@@ -142,7 +147,9 @@ def joined(choice: Choice[ReportRun]) -> tuple[dict[str, Curve], list[dict[str, 
 def headline(model: ReportData) -> str:
     """The main finding in one sentence."""
     if not any(math.isfinite(choice.score) for choice in model.choices):
-        return "Nothing has been evaluated yet."
+        launched = [entry for entry in model.entries if entry.attached is not None]
+        told = [f"{e.label}: {e.scan.steps} steps, {e.scan.exchanges} exchanges." for e in launched]
+        return " ".join(told) or "Nothing has been evaluated yet."
     # The hardest level that a comparator reached too; where there is none, the hardest of all.
     for bound in (False, True):
         for level in reversed(model.levels):

@@ -13,7 +13,7 @@ import numpy as np
 
 from easgd.errors import SettingError, refuse
 from easgd.files import read_json, read_json_lines
-from easgd.records import read_records
+from easgd.records import Attached, read_records
 from easgd.report.scan import Scan
 from easgd.training.config import FIELDS, Config
 from easgd.training.folder import RunFolder
@@ -35,6 +35,10 @@ class ReportRun:
         self.environment = self._read("environment.json")
         self.status = self._read("status.json")
         self.curves: dict[str, Curve] = self._curves()
+        self.attached: Attached | None = self.scan.attached if self.settings is None else None
+        """What a launched script was attached with; `easgd train` writes its settings instead."""
+        if self.attached is not None:
+            self.notes = ["launched: what its script measures is not known here, only its steps and exchanges"]
 
     @property
     def config(self) -> Config:
@@ -43,8 +47,14 @@ class ReportRun:
 
     @property
     def label(self) -> str:
-        """Method, p and τ; the folder's name where the settings are lost."""
-        return self.name if self.settings is None else self.settings.label
+        """Method, p and τ; of a launched run the folder's name besides, where nothing is known that name alone."""
+        if self.settings is not None:
+            return self.settings.label
+        return f"{self.attached.label} ({self.name})" if self.attached is not None else self.name
+
+    def setting(self, name: str) -> Any:
+        """One setting by its name; None where it is not known, as most are of a launched run."""
+        return getattr(self.settings or self.attached, name, None)
 
     @property
     def state(self) -> str:
@@ -63,7 +73,8 @@ class ReportRun:
     @property
     def virtual(self) -> bool | None:
         """Whether its time is virtual; None where the settings are lost."""
-        return None if self.settings is None else self.settings.engine == "simulate"
+        engine = self.setting("engine")
+        return None if engine is None else engine == "simulate"
 
     @cached_property
     def scan(self) -> Scan:
@@ -144,7 +155,7 @@ def load(paths: Sequence[Path]) -> list[ReportRun]:
 def methods(entries: Sequence[ReportRun], every: bool = False) -> list[Choice[ReportRun]]:
     """Select the learning rate of each method; a run without settings stands for itself."""
     known = sorted(choose([entry for entry in entries if entry.settings is not None], every), key=_rank)
-    lost = [Choice(e.name, None, [e], e.best, {}, None) for e in entries if e.settings is None]
+    lost = [Choice(e.label, e.setting("lr"), [e], e.best, {}, None) for e in entries if e.settings is None]
     return [*known, *lost]
 
 

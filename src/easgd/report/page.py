@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -31,8 +32,9 @@ def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") 
     plots = make_plots(model, scale)
     assets = files("easgd.report") / "assets"
     title = headline(model)
+    measured = [] if model.launched else [_curves(plots), *_measured(model, tables, plots)]
     body = "\n".join(
-        [_header(model, title), _legend(model.lines), _curves(plots), *_sections(model, tables, plots), _footer(model)]
+        [_header(model, title), _legend(model.lines), *measured, *_sections(model, tables, plots), _footer(model)]
     )
     data = json.dumps(plots, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
@@ -49,14 +51,13 @@ def make_page(model: ReportData, tables: dict[str, Table], scale: str = "auto") 
 
 def _header(model: ReportData, title: str) -> str:
     def several(name: str) -> str:
-        values = {str(getattr(e.settings, name)) for e in model.entries if e.settings is not None}
-        return ", ".join(sorted(values)) or "unknown"
+        return ", ".join(sorted({str(value) for e in model.entries if (value := e.setting(name)) is not None}))
 
     facts = [
         ("data", several("data")), ("network", several("network")), ("engine", several("engine")),
         ("time", model.clock), ("methods", str(len(model.lines))), ("runs", str(len(model.entries))),
     ]  # fmt: skip
-    items = "".join(f"<li>{name} <b>{escape(value)}</b></li>" for name, value in facts)
+    items = "".join(f"<li>{name} <b>{escape(value)}</b></li>" for name, value in facts if value)
     warnings = "".join(f"<li>{escape(note)}</li>" for note in model.notes)
     return (
         f'<header>\n<p class="eyebrow">easgd report</p>\n<h1>{escape(title)}</h1>\n<ul class="facts">{items}</ul>\n'
@@ -115,22 +116,30 @@ def _curves(plots: list[Plot]) -> str:
     )
 
 
-def _sections(model: ReportData, tables: dict[str, Table], plots: list[Plot]) -> list[str]:
+def _section(model: ReportData, tables: dict[str, Table], plots: list[Plot], name: str, *shown: str) -> str:
+    table, cards = tables.get(name), _cards(plots, *shown)
+    if table is None:
+        return f"<h2>{escape(shown[0])}</h2>\n{cards}" if cards else ""
+    note = f'<p class="note">{escape(table.note)}</p>\n' if table.note else ""
     colours = {line.label: line.look.colour for line in model.lines}
+    return f"<h2>{escape(table.title)}</h2>\n{note}{cards}{_table(table, colours)}"
 
-    def section(name: str, *shown: str) -> str:
-        table, cards = tables.get(name), _cards(plots, *shown)
-        if table is None:
-            return f"<h2>{escape(shown[0])}</h2>\n{cards}" if cards else ""
-        note = f'<p class="note">{escape(table.note)}</p>\n' if table.note else ""
-        return f"<h2>{escape(table.title)}</h2>\n{note}{cards}{_table(table, colours)}"
+
+def _measured(model: ReportData, tables: dict[str, Table], plots: list[Plot]) -> list[str]:
+    """What follows from the test errors of the centers."""
+    section = partial(_section, model, tables, plots)
+    return [section("time-to-error", "bars"), section("best-errors"), section("learning-rates")]
+
+
+def _sections(model: ReportData, tables: dict[str, Table], plots: list[Plot]) -> list[str]:
+    """What follows from the records of the workers."""
+    section = partial(_section, model, tables, plots)
 
     def folded(name: str) -> str:
         table = tables.get(name)
         return f"<details><summary>{escape(table.title)}</summary>{_table(table, {})}</details>" if table else ""
 
     return [
-        section("time-to-error", "bars"), section("best-errors"), section("learning-rates"),
         section("time-breakdown", "loss", "split"), section("traffic", "distance", "staleness", "bytes"),
         section("events"), section("nodes"), section("runs"), folded("settings"), folded("environment"),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from easgd.records import Breakdown, Event, Record, Step, Totals
+from easgd.records import Attached, Breakdown, Event, Record, Step, Totals
 
 SHOWN_EVENTS = 200
 
@@ -54,12 +54,15 @@ class Scan:
         self.counts: Counter[str] = Counter()
         self.nodes: dict[str, set[int]] = {}
         self.events: list[Event] = []
+        self.attached: Attached | None = None
+        """As the first worker to join was."""
         self._all = Totals()
         for record in records:
             if isinstance(record, Step):
                 self._step(record)
             else:
                 self.counts[record.event] += 1
+                self.attached = self.attached or record.attached
                 if record.node and record.worker is not None:
                     self.nodes.setdefault(record.node, set()).add(record.worker)
                 if len(self.events) < SHOWN_EVENTS:

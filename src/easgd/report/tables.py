@@ -26,7 +26,7 @@ def _head(choice: Choice[ReportRun]) -> list[Cell]:
 
 
 def _setting(choice: Choice[ReportRun], name: str) -> Any:
-    return getattr(choice.config, name) if choice.config is not None else None
+    return choice.runs[0].setting(name)
 
 
 def best(model: ReportData) -> Table:
@@ -179,7 +179,7 @@ def runs(model: ReportData) -> Table:
     for entry in model.entries:
         time = entry.curves["time"]
         notes = "; ".join(filter(None, [str(entry.status.get("reason") or ""), *entry.notes]))
-        lr, seed = (entry.settings.lr, entry.settings.seed) if entry.settings else (None, None)
+        lr, seed = entry.setting("lr"), entry.setting("seed")
         last = float(time[-1]) if len(time) else math.nan
         rows.append(
             [

@@ -1,4 +1,4 @@
-"""The workers of this process that are in a run: one for each model that the script trains."""
+"""The workers of this process: one for each model that the script trains."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import sys
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from easgd.worker.worker import Worker
 
 OPEN_WORKERS: set[Worker] = set()
+"""Those in a run: they must leave it when the script ends."""
+_ALONE: weakref.WeakSet[Worker] = weakref.WeakSet()
+"""Those without one. They need no farewell, and live as long as the model that they are hooked to."""
 _USED: set[tuple[str | None, int, int, str]] = set()
 """The centers that this process has been attached to, with the run, the rank and the incarnation."""
 APART: list[str] = []
@@ -33,7 +37,7 @@ def center_name(model: nn.Module, optimizer: torch.optim.Optimizer, context: Run
     A center is used once: who attaches again after `close` begins another training, at a center where the workers wait
     for each other, instead of meeting those that are still busy with the first.
     """
-    here = [worker for worker in OPEN_WORKERS if worker.context.run == context.run]
+    here = [worker for worker in (*OPEN_WORKERS, *_ALONE) if worker.context.run == context.run]
     if any(worker.model is model or worker.replica.optimizer is optimizer for worker in here):
         raise SettingError("this model or its optimizer is attached already; close() that worker first")
     me = _place(context)
@@ -49,9 +53,18 @@ def center_name(model: nn.Module, optimizer: torch.optim.Optimizer, context: Run
 
 
 def enter(worker: Worker) -> None:
-    """Note a worker that has joined its run."""
-    OPEN_WORKERS.add(worker)
-    _USED.add((*_place(worker.context), worker.context.center))
+    """Note a worker that has joined its run, or that trains alone."""
+    if worker.context.alone:
+        _ALONE.add(worker)
+    else:
+        OPEN_WORKERS.add(worker)
+        _USED.add((*_place(worker.context), worker.context.center))
+
+
+def leave(worker: Worker) -> None:
+    """Forget a worker that is closed."""
+    OPEN_WORKERS.discard(worker)
+    _ALONE.discard(worker)
 
 
 def _place(context: RunContext) -> tuple[str | None, int, int]:

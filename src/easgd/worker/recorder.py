@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from easgd.files import reason
-from easgd.records import Event, Record, Step
+from easgd.records import Attached, Event, Record, Step
 from easgd.runtime import time
 
 FLUSH_SECONDS = 0.5
@@ -74,9 +74,9 @@ class Recorder:
         """Call `listener` with the record of every step from now on, whether or not there is a file."""
         self._listeners.append(listener)
 
-    def event(self, kind: str, detail: str = "") -> None:
+    def event(self, kind: str, detail: str = "", attached: Attached | None = None) -> None:
         """Record something that is not a step: a death, a join, a refused exchange."""
-        self.write(Event(kind, self.now(), self.rank, detail, self.node))
+        self.write(Event(kind, self.now(), self.rank, detail, self.node, attached))
 
     def write(self, record: Record) -> None:
         """Write one line; it reaches the file within half a second, so that a killed worker loses no more."""

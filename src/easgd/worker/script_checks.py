@@ -33,18 +33,23 @@ class StartingWeights:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._kept = [(p, _sample(p)) for p in tensors if isinstance(p, nn.Parameter)]
 
-    def check(self) -> None:
+    def check(self, alone: bool) -> None:
         """Refuse weights that have changed since, but for the rounding to another dtype.
 
-        What is not finite is left to the worker's policy.
+        A script alone has no center that could miss them: it is warned before it is launched. What is not finite is
+        left to the worker's policy.
         """
-        for parameter, kept in self._kept:
-            now = _sample(parameter)
-            if bool(now.isfinite().all()) and not torch.allclose(now, kept, rtol=0.02, atol=1e-6):
-                raise SettingError(
-                    "the model's weights were changed between attach and the first step, as by load_state_dict: the "
-                    "center does not have them; call easgd.attach after that"
-                )
+        if not any(_changed(parameter, kept) for parameter, kept in self._kept):
+            return
+        what = "the model's weights were changed between attach and the first step, as by load_state_dict"
+        if not alone:
+            raise SettingError(f"{what}: the center does not have them; call easgd.attach after that")
+        warn(f"{what}: under `easgd launch` the center would not have them; call easgd.attach after that")
+
+
+def _changed(parameter: Tensor, kept: Tensor) -> bool:
+    now = _sample(parameter)
+    return bool(now.isfinite().all()) and not torch.allclose(now, kept, rtol=0.02, atol=1e-6)
 
 
 def _sample(parameter: Tensor) -> Tensor:

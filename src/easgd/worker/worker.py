@@ -30,6 +30,7 @@ from easgd.console import show
 from easgd.errors import SettingError, UnreachableError
 from easgd.groups.client import connect_group
 from easgd.methods import Method
+from easgd.records import Attached
 from easgd.worker import open_workers, stability
 from easgd.worker.context import RunContext
 from easgd.worker.exchange import Exchange, Overlap, Policy
@@ -91,7 +92,7 @@ class Worker:
         self.client = self._connect(saved, deadline, process_group, guard)
         if not context.alone:
             self._enter()
-            open_workers.enter(self)
+        open_workers.enter(self)
         if self.state.controller is not None:
             self.state.controller.stable = stability.stable_period(
                 method, self.replica.lr, context.workers, self.schedule, curvature
@@ -103,9 +104,7 @@ class Worker:
         )  # fmt: skip
         self.tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
-        self._starting = (
-            None if context.alone or self.replica.sharded or saved else StartingWeights([*self.tensors.values()])
-        )
+        self._starting = None if self.replica.sharded or saved else StartingWeights([*self.tensors.values()])
         self._hooks = install_hooks(self, model, optimizer)
         if not context.alone:
             self._hooks.append(OtherOptimizers(self).watch())
@@ -137,10 +136,11 @@ class Worker:
                 "warning", f"{missing} of {context.workers} workers did not come; going on without them"
             )
         self.recorder.begin(client.begin(context.elapsed))
-        self.recorder.event("join", self.method.describe(context.workers, self.replica.lr))
+        method, lr, engine = self.method, self.replica.lr, (context.run or "").partition(":")[0]
+        attached = Attached(method.name, context.workers, method.period, lr, engine)
+        self.recorder.event("join", method.describe(context.workers, lr), attached)
         if context.rank == context.incarnation == context.member == 0:
-            lr, workers = self.replica.lr, context.workers
-            for line in stability.warnings(self.method, lr, workers, self.schedule, self.curvature):
+            for line in stability.warnings(method, lr, context.workers, self.schedule, self.curvature):
                 self.recorder.event("warning", line)
                 print(f"easgd: warning: {line}", file=sys.stderr)
 
@@ -235,7 +235,7 @@ class Worker:
             return
         self._begun = True
         if self._starting is not None:
-            self._starting.check()
+            self._starting.check(self.context.alone)
             self._starting = None
         self.exchange.begin()
 
@@ -336,7 +336,7 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        open_workers.OPEN_WORKERS.discard(self)
+        open_workers.leave(self)
         for hook in self._hooks:
             hook.remove()
         self.exchange.close()
