@@ -156,6 +156,15 @@ def test_steps_that_cost_more_are_not_taken_for_the_others():
     assert summary.seconds_of(times, 22, 10) == pytest.approx(sum(times) + 10 * 1.2)
 
 
+def test_a_page_shows_every_link_that_has_records():
+    """A race on one link must not drop from the page what was raced on the others before."""
+    speeds = (None, 1000.0, 10.0, None)
+    assert summary.links({Spec("gpt", "ddp", mbit, 30, 10, 9.0 + k): record() for k, mbit in enumerate(speeds)}) == [
+        10.0, 1000.0, None,
+    ]  # fmt: skip
+    assert summary.links({}) == []
+
+
 def test_methods_come_from_the_registry():
     names = [one.name for one in all_cases()]
     assert set(RIVALS) - {TORCHFT} < set(names), "torchft takes part where it is installed"

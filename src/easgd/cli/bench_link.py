@@ -94,9 +94,9 @@ def _race(options: LinkOptions, cases: list[Case], speeds: tuple[float | None, .
         seed=options.seed,
     )  # fmt: skip
     found = race.run(plan, options.out / race.FILE, say)
-    shown = summary.taking_part(found)
-    text = summary.write(found, shown, speeds, options.out)
+    shown, links = summary.taking_part(found), summary.links(found)
+    text = summary.write(found, shown, links, options.out)
     if options.json:
-        return summary.rows(found, shown, speeds)
+        return summary.rows(found, shown, links)
     print(text)
     return None

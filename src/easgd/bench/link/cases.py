@@ -28,6 +28,7 @@ OURS = (
     "easgd/period=auto/compression=int8",
     "eamsgd/period=auto/compression=int8",
     "diloco/period=50/compression=int8",
+    "localsgd/period=4/compression=int8",
     "localsgd/period=10/compression=int4",
 )
 

@@ -93,9 +93,9 @@ def train(spec: Spec, job: Job, side: Side, keeper: bool, done: Path) -> dict[st
         done.touch()  # what the other one does from now on is not seen by anybody
     points = [[round(seconds, 3), step, job.measure(weights)] for seconds, step, weights in kept]
     result: dict[str, Any] = {"taken": len(times), "seconds": round(last - start, 3), "points": points, "times": times}
-    return result | (
-        {"exchanging": [round(one, 5) for one in side.exchanging[: len(times)]]} if side.exchanging else {}
-    )
+    if side.exchanging:
+        result["exchanging"] = [round(seconds, 5) for seconds in side.exchanging[: len(times)]]
+    return result
 
 
 def _step(job: Job, side: Side, batch: tuple[Tensor, Tensor]) -> None:

@@ -89,6 +89,12 @@ def taking_part(records: Records) -> list[Case]:
     return [case(name) for name in (*usual, *sorted(names - {*usual}))]
 
 
+def links(records: Records) -> list[float | None]:
+    """Return the speeds of all links that have records, the bare link last: a page shows what earlier runs have."""
+    speeds = {spec.mbit for spec in records}
+    return [*sorted(speed for speed in speeds if speed is not None), *([None] if None in speeds else [])]
+
+
 def table(records: Records, job: str, target: float, cases: Sequence[Case], speeds: Sequence[float | None]) -> str:
     """Return one table: a row for each case, a column for each link, the first of each link in bold if it is known."""
     rows = {one: [time_to(records, job, one.name, mbit, target) for mbit in speeds] for one in cases}
@@ -133,10 +139,13 @@ def figure(records: Records, cases: Sequence[Case], speeds: Sequence[float | Non
     x = Axis("link [Mbit/s]", names=["bare" if mbit is None else f"{mbit:g}" for mbit in speeds])
     grid = []
     for job in sorted({spec.job for spec in records}):
+        # Every row has a legend: places are counted in it, so that its few cases have colours of their own.
+        ran = {spec.case for spec in records if spec.job == job}
+        fitting = [one for one in cases if one.name in ran]
         panels = []
         for target in JOBS[job].targets:
             series = []
-            for place, one in enumerate(cases):
+            for place, one in enumerate(fitting):
                 times = [time_to(records, job, one.name, mbit, target).seconds for mbit in speeds]
                 kept = [k for k, seconds in enumerate(times) if math.isfinite(seconds)]
                 if kept:
