@@ -51,6 +51,17 @@ def test_formulas_by_hand(page, formula, value):
     assert Formulas(page.parent).value(formula) == pytest.approx(value)
 
 
+def test_settled_is_the_first_of_three_in_a_row(tmp_path):
+    errors = [0.9, 0.5, 0.2, 0.4, 0.2, 0.25, 0.1, 0.3]
+    folder = tmp_path / "laptop/recipe/runs/jumps"
+    folder.mkdir(parents=True)
+    lines = [json.dumps({"time": float(k), "test_error": error}) for k, error in enumerate(errors)]
+    (folder / "evaluations.jsonl").write_text("\n".join(lines))
+    formulas = Formulas(tmp_path)
+    assert formulas.value('time_to("recipe/jumps", 25)') == 2.0
+    assert formulas.value('settled("recipe/jumps", 25)') == 4.0
+
+
 def test_a_wrong_number_is_named_and_mended(page, capsys):
     page.write_text('At 43.0<!--= error("recipe/slow", 10) --> % after 24 690<!--= gradients("recipe/slow") -->.\n')
     assert main(["paper", "check", "--page", str(page)]) == 1
@@ -65,6 +76,7 @@ def test_a_wrong_number_is_named_and_mended(page, capsys):
     [
         ("last('recipe/none')", "there are no measurements"),
         ("time_to('recipe/slow', 3)", "was never at 3 %"),
+        ("settled('recipe/slow', 42)", "was never at 42 % three times in a row"),  # only twice
         ("error('recipe/slow', 15)", "nothing was measured at 15 s"),
         ("eror('recipe/slow', 10)", "did you mean 'error'"),
         ("__import__('os').getpid()", "only calls, numbers, texts"),

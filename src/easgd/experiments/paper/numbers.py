@@ -82,6 +82,14 @@ class Formulas:
             raise SettingError(f"run {run!r} was never at {percent:g} %")
         return float(times[0])
 
+    def settled(self, run: str, percent: float) -> float:
+        """Virtual seconds until the first of three measurements in a row at or below an error."""
+        rows = self.run(run).rows
+        for three in zip(rows, rows[1:], rows[2:], strict=False):
+            if all(100 * row["test_error"] <= percent for row in three):
+                return float(three[0]["time"])
+        raise SettingError(f"run {run!r} was never at {percent:g} % three times in a row")
+
     def sooner(self, run: str, other: str, percent: float) -> float:
         """How many times sooner a run has an error than another one."""
         return self.time_to(other, percent) / self.time_to(run, percent)
@@ -149,8 +157,8 @@ class Formulas:
 
 
 FUNCTIONS = (
-    "best", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "sooner", "time_to",
-    "worker_loss",
+    "best", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "settled", "sooner",
+    "time_to", "worker_loss",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class RunTraffic:
 
     def __init__(self, run: Run, look: Look) -> None:
         config, self.run, self.look = run.config, run, look
-        packed = " int8" if config.compression == "int8" else ""
+        packed = f" {config.compression}" if config.compression != "none" else ""
         decay = f" γ={config.gamma:g}" if config.decay == "sqrt" else ""
         self.label = f"{config.label}{packed}{decay}"
         self.curves = run.curves()
