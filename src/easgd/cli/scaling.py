@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from easgd.theory import Cluster, Scale
 
 OPTIONS = ("machines", "parameters", "link", "latency", "shards", "compression")
-BLOCK = 1024
-BYTES = {"bf16": 2.0, "int8": 1 + 4 / BLOCK, "int4": 1 / 2 + 4 / BLOCK, "int2": 1 / 4 + 8 / BLOCK, "topk": 3 / 40}
 
 
 def cluster_of(settings: dict[str, Any]) -> Cluster | None:
     """Take the options of this part out of the settings; None where it was not asked for."""
+    from easgd.compress import Codec
     from easgd.theory import Cluster
 
     own = {name: settings.pop(name) for name in OPTIONS}
@@ -37,7 +36,7 @@ def cluster_of(settings: dict[str, Any]) -> Cluster | None:
         step_time=settings["step_time"],
         link=own["link"] * 1e6 / 8,
         latency=own["latency"],
-        bytes_per_parameter=BYTES.get(own["compression"], 4.0),
+        bytes_per_parameter=Codec.named(own["compression"]).bytes(own["parameters"]) / own["parameters"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from types import ModuleType
 from typing import ClassVar
 
@@ -21,9 +22,9 @@ class BlockCodec(Codec):
     scales: ClassVar[int] = 1
 
     @property
+    @abstractmethod
     def kernels(self) -> ModuleType:
         """The loops. They are imported when they are used first: numba takes a second."""
-        raise NotImplementedError
 
     def bytes(self, n: int) -> int:
         return self._edge(n) + -(-n * self.bits // 8)

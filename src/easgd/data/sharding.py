@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,15 +43,16 @@ def shard(loader: data.DataLoader[Any], rank: int, workers: int, seed: int = 0) 
     return ShardedLoader(loader, rank, seed)
 
 
-class _Resumable:
-    """Count epochs and the batches taken from them. `_epoch(epoch, skip)` iterates one, without its first batches."""
+class _Resumable(ABC):
+    """Count epochs and the batches taken from them."""
 
     def __init__(self) -> None:
         self._at = (-1, 0)
         self._resume: tuple[int, int] | None = (0, 0)
 
+    @abstractmethod
     def _epoch(self, epoch: int, skip: int) -> Iterator[Any]:
-        raise NotImplementedError
+        """Iterate one epoch without its first batches."""
 
     def __iter__(self) -> Iterator[Any]:
         epoch, skip = self._resume or (self._at[0] + 1, 0)
