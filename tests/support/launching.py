@@ -39,6 +39,13 @@ def until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) ->
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def wait_for_all_workers() -> None:
+    """Let this process's worker wait for the others: exact numbers need all, and on a busy machine some start late."""
+    from easgd.worker import worker
+
+    worker.GATHER_SECONDS = 600.0
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:

@@ -11,11 +11,10 @@ from torch import nn
 import easgd
 from easgd import checkpoint
 from easgd.worker import exchange
-from easgd.worker import worker as worker_module
-from launching import until
+from launching import until, wait_for_all_workers
 
 STEPS, WORKERS = 12, 3
-worker_module.GATHER_SECONDS = 600.0  # on a busy machine the others may start minutes later; numbers need all of them
+wait_for_all_workers()
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 3, (64,), generator=torch.Generator().manual_seed(2))
 METHODS = {
