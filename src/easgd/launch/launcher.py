@@ -34,6 +34,11 @@ _SWEEP_SECONDS = 0.5
 _KILL_SECONDS = 30.0
 _FINAL = (2, APART)
 """Exit codes of workers that starting again would not help: the settings are bad, or it diverged and is done."""
+# Some virtual machines announce AMX and then refuse it; torch in bf16 dies there without a word.
+_REFUSED_INSTRUCTION = (
+    "SIGILL means that this processor refused an instruction. If the script trains in bf16, take float32, or set "
+    "ONEDNN_MAX_CPU_ISA=AVX512_CORE"
+)
 
 
 class Launcher:
@@ -61,7 +66,7 @@ class Launcher:
         self._living: set[int] = set()
         self._restarted: dict[int, int] = {}
         self._signals = 0
-        self._stopping = False
+        self._stopping = self._said_sigill = False
         self._deadline = float("inf")
         self._next_sweep = 0.0
 
@@ -139,6 +144,9 @@ class Launcher:
         self.backend.mark_dead(rank, incarnation, keep_rank=again or planned)
         if died:
             say(f"worker {rank} died ({how}); {self._others()}")
+            if code == -signal.SIGILL and not self._said_sigill:
+                self._said_sigill = True
+                say(_REFUSED_INSTRUCTION)
         if again:
             self._restart(rank)
         elif died:
