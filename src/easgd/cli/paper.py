@@ -30,6 +30,9 @@ class PaperOptions:
     out: Path | None = option(
         "folder of figures and runs (runs/paper/SCALE); finished runs in it are not repeated", metavar="DIR"
     )
+    measured: Path | None = option(
+        "draw one recipe again from the runs in this folder, as a committed figure has them; run nothing", metavar="DIR"
+    )
     jobs: Count | None = option("runs at once (the machine's cores)")
     plain: bool = option("plain lines even in a terminal", False)
     page: Path = option("of `check`: the page whose numbers are computed from the measurements beside it", PAGE)
@@ -76,6 +79,14 @@ def main(argv: list[str]) -> int:
     chosen = list(RECIPES) if "all" in names else list(dict.fromkeys(names))
     require_report("a figure of the paper")
     out = options.out or Path("runs", "paper", options.scale)
+    if options.measured is not None:
+        if len(chosen) > 1:
+            raise SettingError(
+                f"--measured draws one recipe, not {len(chosen)}: `easgd paper {chosen[0]} --measured DIR`"
+            )
+        from easgd.experiments.paper.make import redraw
+
+        return conclude(redraw(chosen[0], options.scale, options.measured, out))
     return carry_out(chosen, options.scale, out, options.jobs, options.plain)
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,23 +25,9 @@ from easgd.records import Step
 from easgd.report.data import build
 from easgd.report.figures import rows_of
 from easgd.report.style import COLOURS
-from easgd.training.config import Config
+from measured_runs import write_run
 
 SMOKE = SCALES["smoke"]
-
-
-def write_run(path: Path, errors, **settings) -> Path:
-    """A finished run of which only the curves matter; one evaluation a second."""
-    path.mkdir(parents=True)
-    config = Config(**{"engine": "simulate", "seconds": 3, **settings}).resolved()
-    (path / "config.json").write_text(json.dumps(config.as_dict()))
-    (path / "status.json").write_text(json.dumps({"state": "finished", "reason": "", "seconds": 1800.0}))
-    rows = [
-        {"time": float(t), "steps": t, "version": t, "bytes": t, "train_loss": e, "test_loss": e, "test_error": e}
-        for t, e in enumerate(errors)
-    ]
-    (path / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture
@@ -177,7 +162,7 @@ def test_what_is_kept_beside_a_figure(model, tmp_path):
     rows = (folder / runs[0].path.name / "workers.csv").read_text().splitlines()
     assert rows == ["time,loss,distance,staleness", "1,1.5,0.3,4", "2,0.5,,"]
     assert not list((folder / runs[1].path.name).glob("records*"))  # too large for a repository
-    facts = archive.about(RECIPES["headline"], SMOKE, runs, [])
+    facts = archive.about(RECIPES["headline"], SMOKE, runs, [], tmp_path)
     assert facts["real_hours"] == 2.0  # four runs of half an hour
     assert facts["command"] == "easgd paper headline --scale smoke"
     assert facts["seeds"] == [0]

@@ -60,7 +60,12 @@ def workers_of(run: Run) -> list[list[float]]:
     return [row for row in means if any(map(math.isfinite, row[1:]))]
 
 
-def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Path]) -> dict[str, Any]:
+def about(
+    recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Path], folder: Path
+) -> dict[str, Any]:  # fmt: skip
+    """Return where a figure came from. Of runs that were archived before, the folder's own page knows the revision."""
+    earlier = (read_json(folder / "about.json") or {}).get("runs", {})
+    revisions = {run.path.name: _revision(run) or earlier.get(run.path.name, {}).get("revision") for run in runs}
     return {
         "recipe": recipe.name,
         "place": recipe.place,
@@ -71,7 +76,9 @@ def about(recipe: Recipe, scale: Scale, runs: Sequence[Run], paths: Sequence[Pat
         "data": sorted({run.config.data for run in runs}),
         "seeds": sorted({run.config.seed for run in runs}),
         "init_seeds": sorted({run.config.init_seed for run in runs}),
-        "runs": {run.path.name: {"state": run.status.get("state"), "revision": _revision(run)} for run in runs},
+        "runs": {
+            run.path.name: {"state": run.status.get("state"), "revision": revisions[run.path.name]} for run in runs
+        },
         "real_hours": round(sum(float(run.status.get("seconds") or 0.0) for run in runs) / 3600, 4),
         "paper_says": recipe.paper_says,
         "files": [path.name for path in paths],

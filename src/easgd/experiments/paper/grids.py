@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.rates import DESCENDANTS, ETA, IMAGENET, TAU
+from easgd.experiments.paper.rates import DESCENDANTS, ETA, IMAGENET, PAIRS, TAU
 from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
@@ -62,6 +62,16 @@ def _many(scale: Scale) -> tuple[int, ...]:
 def headline(scale: Scale) -> Grid:
     """MSGD, and EAMSGD with p = 4, 8, 16."""
     return _grid(scale, [scale.group("msgd"), *(scale.group("eamsgd", p, 10) for p in _many(scale))])
+
+
+def pairs(scale: Scale) -> Grid:
+    """MSGD and EAMSGD with p = 4, 16 at every rate of theirs, and p = 16 with a spring as strong as that of four."""
+    rates = PAIRS[scale.name]
+    # A small rate is late: its runs are as long as the paper's rule needs them.
+    seconds = {"smoke": 6.0, "laptop": 1000.0, "paper": 1200.0}[scale.name]
+    groups = [scale.group("msgd", lr=rates["msgd"], seconds=seconds)]
+    groups += [scale.group("eamsgd", p, 10, lr=rates["eamsgd"]) for p in (4, 16)]
+    return _grid(scale, [*groups, scale.group("eamsgd", 16, 10, lr=max(rates["eamsgd"]), moving_rate=0.9 / 4)])
 
 
 def sequential(scale: Scale) -> Grid:

@@ -77,6 +77,20 @@ def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: Compa
         return _draw(made, scale, runs, folder)
 
 
+def redraw(name: str, scale_name: str, measured: Path, out: Path) -> MadeRecipe:
+    """Draw a recipe again from what runs have measured, into `out`/NAME, and run nothing."""
+    recipe, scale = find(name, scale_name)
+    if recipe.grid is None:
+        raise SettingError(f"{name}: it has no runs, and is drawn in seconds; leave out --measured")
+    paths = sorted(path.parent for path in measured.glob("*/config.json"))
+    runs = [run for run in map(Run, paths) if run.evaluations]
+    if not runs:
+        raise refuse("measured", measured, "there are no runs with measurements", "give the folder that has them")
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return _draw(MadeRecipe(recipe), scale, runs, folder)
+
+
 def forecast(recipe: Recipe, scale: Scale, configs: Sequence[Config], left: Sequence[Config], at_once: int) -> str:
     if not left:
         return f"{recipe.name}: all {len(configs)} runs are finished; drawing"
@@ -127,8 +141,9 @@ def _draw(made: MadeRecipe, scale: Scale, runs: Sequence[Run], folder: Path) -> 
         notes = list(made.model.notes)
     notes += [f"{job.name} failed: {job.reason}" for job in made.jobs if job.state == "failed"]
     archive.check_figures(paths)
-    facts = archive.about(recipe, scale, runs, paths)
+    facts = archive.about(recipe, scale, runs, paths, folder)
     shown += [archive.runs_table(runs)] if runs else []
     made.paths = [*paths, *archive.write_page(facts, shown, folder, notes)]
-    made.paths += [archive.keep_runs(runs, folder)] if runs else []
+    if runs and runs[0].path.parent != folder / "runs":  # drawn again, they are there
+        made.paths.append(archive.keep_runs(runs, folder))
     return made

@@ -10,7 +10,7 @@ import ast
 import csv
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,10 +85,10 @@ class Formulas:
     def settled(self, run: str, percent: float) -> float:
         """Virtual seconds until the first of three measurements in a row at or below an error."""
         rows = self.run(run).rows
-        for three in zip(rows, rows[1:], rows[2:], strict=False):
-            if all(100 * row["test_error"] <= percent for row in three):
-                return float(three[0]["time"])
-        raise SettingError(f"run {run!r} was never at {percent:g} % three times in a row")
+        place = first_of_three([100 * row["test_error"] for row in rows], percent)
+        if place is None:
+            raise SettingError(f"run {run!r} was never at {percent:g} % three times in a row")
+        return float(rows[place]["time"])
 
     def sooner(self, run: str, other: str, percent: float) -> float:
         """How many times sooner a run has an error than another one."""
@@ -154,6 +154,12 @@ class Formulas:
                 raise unknown("function", node.func.id, FUNCTIONS)
             return getattr(self, node.func.id)(*map(self._value, node.args))
         raise SyntaxError("only calls, numbers, texts and + - * / are allowed")
+
+
+def first_of_three(errors: Sequence[float], level: float) -> int | None:
+    """Return the place of the first of three values in a row at or below a level: a lucky one does not count."""
+    below = [error <= level for error in errors]
+    return next((k for k in range(len(below) - 2) if all(below[k : k + 3])), None)
 
 
 FUNCTIONS = (

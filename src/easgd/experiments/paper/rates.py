@@ -4,7 +4,8 @@ CIFAR holds for fig2, fig3, headline, speedup, sequential and bytes; IMAGENET fo
 `…-imagenet`. So figure 2 runs DOWNPOUR at 0.1 (smoke, digits), 0.005 (laptop) and 0.005, 0.001, 0.0005 (paper), and
 draws the best of them.
 
-Four recipes differ:
+Five recipes differ:
+    pairs        runs several rates of MSGD and EAMSGD at every scale (PAIRS), one of MSGD's beyond the paper's
     eta          tries several rates at every scale (ETA), for EASGD and EAMSGD
     tau          runs TAU at paper scale, and on a laptop where EAMSGD is to be trapped; CIFAR otherwise
     descendants  has rates of AdamW beside the paper's (DESCENDANTS)
@@ -36,6 +37,11 @@ ETA = {
     "smoke": {"easgd": [0.2, 0.05], "eamsgd": [0.1, 0.02]},
     "laptop": CIFAR["paper"],
     "paper": CIFAR["paper"],
+}
+PAIRS = {
+    "smoke": {"msgd": [0.05, 0.02], "eamsgd": [0.1, 0.05]},
+    "laptop": {"msgd": [0.005, *CIFAR["paper"]["msgd"]], "eamsgd": CIFAR["paper"]["eamsgd"]},
+    "paper": {"msgd": [0.005, *CIFAR["paper"]["msgd"]], "eamsgd": CIFAR["paper"]["eamsgd"]},
 }
 TAU = 0.01
 DESCENDANTS = {

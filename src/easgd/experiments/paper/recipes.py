@@ -68,6 +68,12 @@ RECIPES = {
             grids.headline, levels=(0.40, 0.30, 0.25, 0.21),
             paper_says=HEADLINE,
         ),
+        Recipe(
+            "pairs", "Figure 3, caption", "MSGD and EAMSGD at every learning rate", "pairs.draw", grids.pairs,
+            every=True, levels=(0.40, 0.30, 0.25, 0.23, 0.22, 0.21, 0.20),
+            laptop_levels=(0.40, 0.30, 0.25, 0.23, 0.22, 0.21, 0.20),
+            paper_says=HEADLINE,
+        ),
         Recipe("mse-grid", "Supplement, figure of the MSE", "Mean squared error of the center", "theory.mse_grid"),
         Recipe(
             "sequential", "Supplement, SGD, ASGD, MVASGD, MSGD", "Sequential methods, p = 1", "drawing.zoomed",

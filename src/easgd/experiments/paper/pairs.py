@@ -1,0 +1,203 @@
+"""Speed-ups for every pair of learning rates, and those that the paper's rule of selection gives.
+
+The paper compares each method at the rate with the smallest test error that it reached, and does not say how long it
+trained. A small rate of MSGD gets there late, and so the speed-up depends on the budget. Here are all pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from easgd.experiments.paper.drawing import PAPER_HEADLINE, PaperFigure
+from easgd.experiments.paper.numbers import first_of_three
+from easgd.report.data import Line, ReportData
+from easgd.report.entry import ReportRun
+from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow
+from easgd.report.levels import time_to
+from easgd.report.style import COLOURS, Look
+from easgd.report.table import Cell, Table, cell, percent
+from easgd.training.select import Choice
+
+BUDGETS = (300.0, 600.0, 1000.0)
+"""Virtual seconds for which the paper's rule is applied."""
+GREYS = ("#000000", "#5a5a5a", "#8c8c8c", "#b4b4b4")
+"""Of MSGD's rates, the largest first; the workers' have colours."""
+SETTLED = "A time is that of the first of three measurements in a row at or below the level, or of the run's last."
+
+
+def settled(entry: ReportRun, level: float) -> float:
+    """Return the time of the first of three measurements in a row at or below a test error, or infinity.
+
+    One or two at the very end count, too: many runs end where they reach their target.
+    """
+    errors = entry.curves["test_error"].tolist()
+    place = first_of_three([*errors, *errors[-1:] * 2], level)
+    return math.inf if place is None else float(entry.curves["time"][place])
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One method with one learning rate, over its seeds."""
+
+    choice: Choice[ReportRun]
+
+    @property
+    def name(self) -> str:
+        config = self.choice.config
+        assert config is not None
+        workers = "" if self.choice.sequential else f" p = {config.workers}"
+        spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
+        return f"{config.method_class.name}{workers}, η = {config.lr:g}{spring}"
+
+    @property
+    def papers(self) -> bool:
+        """Whether its spring is the paper's, α = β/p."""
+        return self.choice.config is not None and self.choice.config.moving_rate is None
+
+    @property
+    def watched(self) -> float:
+        return min(float(entry.curves["time"][-1]) for entry in self.choice.counted)
+
+    @property
+    def interval(self) -> float:
+        """Virtual seconds between two measurements."""
+        times = self.choice.counted[0].curves["time"]
+        return float(times[1] - times[0]) if len(times) > 1 else math.nan
+
+    def time_to(self, level: float) -> float:
+        """Return the median over the seeds; infinite if half of them never settled there."""
+        return median(settled(entry, level) for entry in self.choice.counted)
+
+    def best_within(self, budget: float) -> float:
+        """Return the mean over the seeds of the smallest test error of the first `budget` seconds."""
+        errors = [e.curves["test_error"][e.curves["time"] <= budget] for e in self.choice.counted]
+        return sum(float(one.min()) for one in errors) / len(errors)
+
+
+def sooner(one: Settings, alone: Settings, level: float) -> Cell:
+    """Return how many times sooner one is at a level, at least so many times where the other never got there."""
+    own, theirs = one.time_to(level), alone.time_to(level)
+    if math.isinf(own):
+        return None, "–"
+    bound = math.isinf(theirs)
+    factor = (alone.watched if bound else theirs) / own
+    return (None, "–") if bound and factor < 1 else (factor, f"{'> ' if bound else ''}{factor:.1f}×")
+
+
+def draw(figure: PaperFigure) -> list[Path]:
+    """Draw test errors over a logarithmic time axis, and the speed-ups against each rate of MSGD."""
+    model = figure.model
+    lines = sorted(model.lines, key=_order)
+    known = [Settings(line.choice) for line in lines]
+    alone, parallel = [s for s in known if s.choice.sequential], [s for s in known if not s.choice.sequential]
+    level = PAPER_HEADLINE[1] if figure.scale.data == "cifar10" else _hardest(model.levels, alone, parallel)
+    figure.tables += [times(known, model.levels), matrix(parallel, alone, level)]
+    if figure.scale.data == "cifar10":
+        figure.tables.append(rule(parallel, alone, level))
+    looks = [Look(GREYS[k % len(GREYS)], (9, 4)) for k in range(len(alone))]
+    looks += [Look(COLOURS[1 + k % (len(COLOURS) - 1)], ()) for k in range(len(parallel))]
+    panels = [_curves(model, lines, looks, level), _bars(parallel, alone, looks[len(alone) :], level)]
+    return figure.write(FigureSpec([PanelRow(panels, legend_columns=3)], size=(11.5, 4.6)))
+
+
+def _hardest(levels: Sequence[float], *sides: Sequence[Settings]) -> float:
+    """Return the smallest level that one of each side has come to; the first of all where there is none."""
+    common = [x for x in levels if all(any(math.isfinite(s.time_to(x)) for s in side) for side in sides)]
+    return min(common, default=levels[0])
+
+
+def _order(line: Line) -> tuple[int, float, float]:
+    config = line.choice.config
+    assert config is not None
+    return config.workers or 1, -(config.lr or 0.0), config.moving_rate or 0.0
+
+
+def times(known: Sequence[Settings], levels: Sequence[float]) -> Table:
+    """Time to each level, a row for each rate."""
+    columns = [("settings", "method and rate"), ("interval", "measured every [s]")]
+    columns += [(f"to_{level:g}", f"to {100 * level:.3g} %") for level in levels] + [("best", "best error")]
+    rows = [
+        [
+            cell(one.name), cell(one.interval, ".3g"), *(_time(one, level) for level in levels),
+            percent(one.choice.score),
+        ]
+        for one in known
+    ]  # fmt: skip
+    note = f"Virtual seconds. {SETTLED} “>”: not within the time that the run was watched."
+    return Table("time-to-error", "Time to a test error at every rate", columns, rows, note)
+
+
+def _time(one: Settings, level: float) -> Cell:
+    time, once = one.time_to(level), time_to(one.choice, level)
+    if math.isfinite(time):
+        return time, f"{time:.0f}"
+    return None, f"> {one.watched:.0f}" + (f" (once at {once:.0f})" if math.isfinite(once) else "")
+
+
+def matrix(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) -> Table:
+    """Speed-ups at one level for every pair."""
+    columns = [("settings", f"to {100 * level:.3g} %, sooner than")]
+    columns += [(f"against_{one.choice.lr:g}", one.name) for one in alone]
+    rows = [[cell(one.name), *(sooner(one, other, level) for other in alone)] for one in parallel]
+    note = "“>”: MSGD was not there when its run ended. “–”: the workers were not, or no bound is known."
+    return Table("pairs", "Every pair of rates", columns, rows, note)
+
+
+def rule(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) -> Table:
+    """Return which rates have the smallest error within a budget, and the speed-up of that pair."""
+    columns = [("budget", "budget [s]"), ("msgd", "MSGD"), ("msgd_time", "its time [s]")]
+    columns += [("eamsgd", "EAMSGD, p = 16"), ("eamsgd_time", "its time [s]"), ("speedup", "sooner")]
+    many = [one for one in parallel if one.papers and one.choice.config and one.choice.config.workers == 16]
+    rows: list[list[Cell]] = []
+    for budget in BUDGETS:
+        if not many or not alone:
+            break
+        ours, theirs = _chosen(many, budget), _chosen(alone, budget)
+        row = [cell(budget, ".0f"), _picked(theirs, budget), _time(theirs, level), _picked(ours, budget)]
+        rows.append([*row, _time(ours, level), sooner(ours, theirs, level)])
+    note = (
+        f"The rate with the smallest test error within the budget, and the pair's speed-up to {100 * level:.3g} %. A "
+        "run that ended before the budget counts as far as it went; its entry says so."
+    )
+    return Table("rule", "The paper's rule at three budgets", columns, rows, note)
+
+
+def _chosen(known: Sequence[Settings], budget: float) -> Settings:
+    return min(known, key=lambda one: one.best_within(budget))
+
+
+def _picked(one: Settings, budget: float) -> Cell:
+    early = f", watched {one.watched:.0f} s" if one.watched < budget - one.interval else ""
+    return one.name, f"η = {one.choice.lr:g} ({100 * one.best_within(budget):.1f} %{early})"
+
+
+def _curves(model: ReportData, lines: Sequence[Line], looks: Sequence[Look], level: float) -> Panel:
+    series: list[LineSeries | HorizontalLine] = []
+    for line, look in zip(lines, looks, strict=True):
+        time, error = line.mean["time"] / model.seconds, 100 * line.mean["test_error"]
+        series.append(LineSeries(time[1:], error[1:], Settings(line.choice).name, look))  # 0 s is nowhere on this axis
+    series.append(HorizontalLine(100 * level, Look("0.6", ())))
+    first = min(float(line.mean["time"][1]) for line in lines) / model.seconds
+    x = Axis(model.axis, "log", {"log": (first, None)})
+    y = Axis("test error of the center [%]", limits={"linear": (0, None)})
+    return Panel("errors", x, y, series)
+
+
+def _bars(parallel: Sequence[Settings], alone: Sequence[Settings], looks: Sequence[Look], level: float) -> Panel:
+    """Return a group of bars for each rate of MSGD."""
+    count, series = len(parallel), []
+    width = 0.84 / max(count, 1)
+    for number, (one, look) in enumerate(zip(parallel, looks, strict=True)):
+        cells = [sooner(one, other, level) for other in alone]
+        places = [place + (number - (count - 1) / 2) * width for place in range(len(alone))]
+        heights = [math.nan if value is None else float(value) for value, _ in cells]
+        texts = ["" if value is None else text.replace(" ", "") for value, text in cells]
+        series.append(BarSeries(places, heights, one.name, look.colour, 0.92 * width, texts))
+    highest = max((y for bars in series for y in bars.y if math.isfinite(y)), default=1.0)
+    y = Axis(f"times sooner at {100 * level:.3g} %", limits={"linear": (0, 1.2 * highest)})
+    names = [f"η = {one.choice.lr:g}" for one in alone]
+    return Panel("pairs", Axis("than MSGD with", names=names), y, series, legend="none")

@@ -1,0 +1,110 @@
+"""Speed-ups of pairs of learning rates, from run folders whose numbers are written by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from easgd.cli import main
+from easgd.experiments.paper import pairs
+from easgd.experiments.paper.pairs import Settings
+from easgd.report.data import build
+from measured_runs import write_run
+
+FAST = (0.9, 0.3, 0.2, 0.2, 0.3, 0.2, 0.2, 0.2, 0.2)
+SLOW = (0.9, 0.8, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15)
+NEVER = (0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5)
+WORKERS = (0.9, 0.2, 0.2, 0.2)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """MSGD at three rates, and four workers; an evaluation every virtual second."""
+    folder = tmp_path / "runs"
+    for lr, errors in ((0.05, FAST), (0.01, SLOW), (0.001, NEVER)):
+        write_run(folder / f"msgd-{lr}", errors, method="msgd", lr=lr)
+    write_run(folder / "four", WORKERS, method="eamsgd", workers=4, lr=0.1)
+    write_run(folder / "strong", WORKERS, method="eamsgd", workers=16, lr=0.1, moving_rate=0.5)
+    return folder
+
+
+@pytest.fixture
+def known(runs):
+    model = build([runs], [0.3, 0.2], None, every=True)
+    return {settings.name: settings for settings in map(Settings, model.choices)}
+
+
+def test_a_time_is_the_first_of_three_in_a_row(known):
+    """At 2 s and 3 s the fast one is at 20 %, and above it at 4 s; from 5 s on it stays there."""
+    assert known["MSGD, η = 0.05"].time_to(0.2) == 5.0
+    assert known["EAMSGD p = 4, η = 0.1"].time_to(0.2) == 1.0
+
+
+def test_one_or_two_at_the_end_of_a_run_count_too(known):
+    assert known["MSGD, η = 0.01"].time_to(0.2) == 7.0
+    assert known["MSGD, η = 0.01"].time_to(0.15) == 8.0
+    assert math.isinf(known["MSGD, η = 0.001"].time_to(0.2))
+
+
+def test_pairs_by_hand(known):
+    four = known["EAMSGD p = 4, η = 0.1"]
+    gains = [pairs.sooner(four, known[f"MSGD, η = {lr}"], 0.2) for lr in (0.05, 0.01, 0.001)]
+    assert gains == [(5.0, "5.0×"), (7.0, "7.0×"), (8.0, "> 8.0×")]
+    assert pairs.sooner(known["MSGD, η = 0.001"], four, 0.2) == (None, "–")
+
+
+def test_the_rule_takes_the_smallest_error_within_the_budget(known, monkeypatch):
+    """Within 5 s the fast rate is better, within 8 s the slow one; a spring of its own is not the paper's."""
+    monkeypatch.setattr(pairs, "BUDGETS", (5.0, 8.0))
+    alone = [known[f"MSGD, η = {lr}"] for lr in (0.05, 0.01, 0.001)]
+    many = known["EAMSGD p = 16, η = 0.1, α = 0.5"]
+    assert pairs.rule([many], alone, 0.2).rows == []
+    monkeypatch.setattr(Settings, "papers", True)
+    rows = [[text for _, text in row] for row in pairs.rule([many], alone, 0.2).rows]
+    assert rows == [
+        ["5", "η = 0.05 (20.0 %)", "5", "η = 0.1 (20.0 %, watched 3 s)", "1", "5.0×"],
+        ["8", "η = 0.01 (15.0 %)", "7", "η = 0.1 (20.0 %, watched 3 s)", "1", "7.0×"],
+    ]
+
+
+def test_a_level_that_was_met_once_is_said(known):
+    table = pairs.times([known["MSGD, η = 0.05"]], [0.2, 0.1])
+    assert [text for _, text in table.rows[0]] == ["MSGD, η = 0.05", "1", "5", "> 8", "20.00 %"]
+    jumps = pairs._time(known["MSGD, η = 0.001"], 0.5)
+    assert jumps == (4.0, "4")
+
+
+def test_drawn_again_from_what_was_committed(runs, tmp_path, capsys):
+    """Twice: the second time in place, from the runs beside the figure, whose revisions the page still knows."""
+    command = ["paper", "pairs", "--out", str(tmp_path / "out")]
+    assert main([*command, "--measured", str(runs)]) == 0
+    folder = tmp_path / "out" / "pairs"
+    facts = json.loads((folder / "about.json").read_text())
+    facts["runs"]["four"]["revision"] = "0123456789ab"
+    (folder / "about.json").write_text(json.dumps(facts))
+    first = (folder / "pairs.csv").read_text()
+    assert main([*command, "--measured", str(folder / "runs")]) == 0
+    assert (folder / "pairs.csv").read_text() == first
+    page = (folder / "README.md").read_text()
+    assert "| EAMSGD p = 4, η = 0.1 | 5.0× | 7.0× | > 8.0× |" in page
+    assert "0123456789ab" in page
+    assert (folder / "runs" / "four" / "evaluations.jsonl").exists()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["pairs", "--measured", "nowhere"], "measured = nowhere"),
+        (["fig1", "--measured", "nowhere"], "it has no runs"),
+        (["fig2", "pairs", "--measured", "nowhere"], "--measured draws one recipe, not 2"),
+    ],
+)
+def test_bad_input_is_one_line(argv, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", *argv]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
