@@ -33,6 +33,10 @@ class PaperOptions:
     measured: Path | None = option(
         "draw one recipe again from the runs in this folder, as a committed figure has them; run nothing", metavar="DIR"
     )
+    photos: Path | None = option(
+        "of the recipes on ImageNet below paper scale: photographs in ImageNet's layout, on which the paper's own "
+        "network takes a few steps", metavar="DIR",
+    )  # fmt: skip
     jobs: Count | None = option("runs at once (the machine's cores)")
     plain: bool = option("plain lines even in a terminal", False)
     page: Path = option("of `check`: the page whose numbers are computed from the measurements beside it", PAGE)
@@ -87,7 +91,7 @@ def main(argv: list[str]) -> int:
         from easgd.experiments.paper.make import redraw
 
         return conclude(redraw(chosen[0], options.scale, options.measured, out))
-    return carry_out(chosen, options.scale, out, options.jobs, options.plain)
+    return carry_out(chosen, options, out)
 
 
 def check(page: Path, write: bool) -> int:
@@ -104,7 +108,7 @@ def check(page: Path, write: bool) -> int:
     return int(bool(wrong) and not write)
 
 
-def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: bool) -> int:
+def carry_out(names: list[str], options: PaperOptions, out: Path) -> int:
     """Make the recipes one after another; return the exit code."""
     from easgd.experiments.paper.make import make
     from easgd.training.compare_view import choose
@@ -112,7 +116,10 @@ def carry_out(names: list[str], scale: str, out: Path, jobs: int | None, plain: 
     code = 0
     for name in names:
         try:
-            made = make(name, scale, out, jobs=jobs, view=choose(plain), say=lambda text: print(text, flush=True))
+            made = make(
+                name, options.scale, out, jobs=options.jobs, view=choose(options.plain), photos=options.photos,
+                say=lambda text: print(text, flush=True),
+            )  # fmt: skip
         except SettingError as error:
             if len(names) == 1:
                 raise

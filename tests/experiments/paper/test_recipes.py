@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from easgd.cli import main
+from easgd.data import load
 from easgd.experiments.paper import estimate
-from easgd.experiments.paper.make import sweep_of
-from easgd.experiments.paper.rates import CIFAR
+from easgd.experiments.paper.make import on_photographs, sweep_of
+from easgd.experiments.paper.rates import CIFAR, IMAGENET
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.training.config import Config
@@ -74,6 +76,28 @@ def test_imagenet_rates_are_the_papers():
     assert {c.weight_decay for c in found.values()} == {1e-5}
 
 
+def photographs(folder):
+    """Two classes in ImageNet's layout, wide and tall, as JPEG files."""
+    for split in ("train", "val"):
+        for number, (name, size) in enumerate({"cat": (300, 260), "dog": (256, 400)}.items()):
+            place = folder / split / name
+            place.mkdir(parents=True)
+            Image.new("RGB", size, (80 * number, 90, 100)).save(place / "one.jpg")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["fig4", "sequential-imagenet"])
+def test_photographs_go_through_the_papers_network_at_its_rates(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("EASGD_DATA", str(tmp_path / "data"))
+    scale = on_photographs(RECIPES[name], SCALES["smoke"], photographs(tmp_path / "mine"))
+    found = sweep_of(RECIPES[name], scale).configs
+    assert {(c.network, c.data, c.momentum or 0.99) for c in found} == {("imagenet", "photos-mine", 0.99)}
+    rates = {(c.method, c.workers): c.lr for c in found}
+    assert rates.items() <= IMAGENET["paper"].items()
+    made = load("photos-mine", "train")
+    assert sorted(made.image(k).shape for k in range(2)) == [(256, 295, 3), (400, 256, 3)]  # shorter sides of 256
+
+
 def test_gradients_follow_the_virtual_clock():
     # paper-cifar: 28.75 ms compute + 3.5 ms data, alone and without exchanges: 31 steps a virtual second.
     alone = Config(method="sgd", engine="simulate", seconds=32.25).resolved()
@@ -104,6 +128,9 @@ def test_a_long_time_is_written_in_a_fitting_unit():
         (["fig2", "--out"], "--out = nothing"),
         (["headline", "--scale", "laptop"], "easgd data make cifar10"),
         (["fig4", "--scale", "paper"], "easgd data make folder"),
+        (["fig4", "--scale", "paper", "--photos", "mine"], "paper scale is ImageNet itself"),
+        (["fig2", "--photos", "mine"], "fig2 trains on no photographs"),
+        (["fig4", "--photos", "mine"], "mine"),
     ],
 )
 def test_bad_input_is_one_line(argv, words, capsys, tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ def about(
         "place": recipe.place,
         "title": recipe.title,
         "scale": scale.name,
-        "command": f"easgd paper {recipe.name} --scale {scale.name}",
+        "command": f"easgd paper {recipe.name} --scale {scale.name}{' --photos DIR' * bool(scale.photos)}",
         "drawn_by_revision": git_revision(),
         "data": sorted({run.config.data for run in runs}),
         "seeds": sorted({run.config.seed for run in runs}),

@@ -58,7 +58,8 @@ def what_was_trained(model: ReportData) -> str:
     """The data set, and that time is virtual where it is."""
     data = " + ".join(sorted({entry.config.data for entry in model.entries if entry.settings is not None}))
     names = {"cifar10": "CIFAR-10", "digits": "digits", "imagenet": "ImageNet"}
-    shown = names.get(data, "generated images" if data.startswith("paper-") else data)
+    kinds = {"paper-": "generated images", "photos-": "photographs"}
+    shown = names.get(data, next((kind for prefix, kind in kinds.items() if data.startswith(prefix)), data))
     return f"{shown}, {model.clock}"
 
 

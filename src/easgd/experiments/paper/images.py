@@ -1,4 +1,4 @@
-"""Generated image files that replace ImageNet below paper scale; they are read as ImageNet's are."""
+"""Image files that replace ImageNet below paper scale and are read as it is: generated, or a user's photographs."""
 
 from __future__ import annotations
 
@@ -40,3 +40,13 @@ class Generated:
             place = folder / split / file.classes[label]
             place.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(place / f"{number:05d}.png", compress_level=1)
+
+
+def make_photographs(folder: Path) -> str:
+    """Make a data set of a folder in ImageNet's layout, shorter sides of 256 pixels; return its name."""
+    from easgd.data import make_folder, path_of
+
+    name = f"photos-{folder.resolve().name}"
+    if not all(path_of(name, split).exists() for split in ("train", "test")):
+        make_folder(folder, name=name, size=256)
+    return name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from easgd.errors import SettingError, refuse, unknown
 from easgd.experiments.paper import archive, drawing, grids
 from easgd.experiments.paper.estimate import Pace, total_seconds, words
+from easgd.experiments.paper.images import make_photographs
 from easgd.experiments.paper.recipes import RECIPES, Recipe
 from easgd.experiments.paper.scales import SCALES, Scale
 from easgd.report.data import ReportData, build
@@ -54,9 +55,24 @@ def sweep_of(recipe: Recipe, scale: Scale) -> Sweep:
     return make_sweep(recipe.grid(scale), where=f"recipe {recipe.name}") if recipe.grid else Sweep([])
 
 
-def make(name: str, scale_name: str, out: Path, *, jobs: int | None, view: CompareView | None, say: Say) -> MadeRecipe:
+def on_photographs(recipe: Recipe, scale: Scale, folder: Path) -> Scale:
+    """Return the scale with a user's photographs in the place of ImageNet, and make a data set of them."""
+    fitting = [known.name for known in RECIPES.values() if known.grid in (grids.images, grids.images_alone)]
+    if recipe.name not in fitting:
+        raise refuse("photos", folder, f"{recipe.name} trains on no photographs", f"use it with {', '.join(fitting)}")
+    if scale.name == "paper":
+        raise refuse("photos", folder, "paper scale is ImageNet itself", "give --scale smoke")
+    return replace(scale, photos=make_photographs(folder), words=f"the paper's network on photographs of {folder}")
+
+
+def make(
+    name: str, scale_name: str, out: Path, *, jobs: int | None, view: CompareView | None, say: Say,
+    photos: Path | None = None,
+) -> MadeRecipe:  # fmt: skip
     """Make one figure or table in `out`/NAME; its runs are in `out`/runs, shared with the other recipes."""
     recipe, scale = find(name, scale_name)
+    if photos is not None:
+        scale = on_photographs(recipe, scale, photos)
     folder = out / name
     with alone(out):
         if recipe.grid is None:

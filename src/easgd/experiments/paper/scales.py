@@ -36,6 +36,8 @@ class Scale:
     """virtual seconds between two evaluations"""
     target: float | None = None
     """a test error that ends a run"""
+    photos: str = ""
+    """a data set of photographs for the recipes on ImageNet, below paper scale"""
 
     def common(self) -> Group:
         """Settings of every run on CIFAR-10 (on digits, for smoke)."""
