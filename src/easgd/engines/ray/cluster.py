@@ -106,11 +106,12 @@ def _start() -> Cluster:
     folder = make_scratch("easgd-ray-", "/tmp")
     store = min(max(_shared_memory() // 4, STORE_BYTES[0]), STORE_BYTES[1])
     try:
-        context = ray.init(
-            address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=usable_cores(),
-            object_store_memory=store, _temp_dir=f"{folder}/r", logging_level=logging.ERROR, log_to_driver=False,
-            configure_logging=False,
-        )  # fmt: skip
+        with private.patient_start():
+            context = ray.init(
+                address="local", _node_ip_address="127.0.0.1", include_dashboard=False, num_cpus=usable_cores(),
+                object_store_memory=store, _temp_dir=f"{folder}/r", logging_level=logging.ERROR, log_to_driver=False,
+                configure_logging=False,
+            )  # fmt: skip
     except BaseException as error:
         remove_scratch(folder)
         if isinstance(error, Exception):

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray import cloudpickle
 from ray.experimental import internal_kv
+
+from easgd.runtime import time
+
+START_SECONDS = 120.0
 
 
 def last_address() -> str | None:
@@ -28,6 +34,32 @@ def assume_one_machine() -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     constants: Any = importlib.import_module("ray._private.ray_constants")
     constants.ENABLE_RAY_CLUSTER = False
+
+
+@contextmanager
+def patient_start(seconds: float = START_SECONDS) -> Iterator[None]:
+    """Give a Ray that this process starts so much time until its node is known.
+
+    Ray gives up after 30 s, a number in its code. On a busy machine, or from a cold disk, it takes longer.
+    """
+    services: Any = importlib.import_module("ray._private.services")
+    look = services.get_node
+    deadline = time.monotonic() + seconds
+
+    def get_node(*args: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return look(*args, **options)
+            except RuntimeError:  # it is not known yet
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = look
 
 
 def use_token(token: str) -> None:
