@@ -113,7 +113,7 @@ def write_page(facts: dict[str, Any], tables: Sequence[Table], out: Path, notes:
         seeds = ", ".join(map(str, facts["seeds"]))
         lines += [f"- Scale *{facts['scale']}*. Data: {', '.join(facts['data'])}. Seeds: {seeds}."]
         lines += [f"- Real time of the runs together: {facts['real_hours']:.3g} h."]
-        revisions = sorted({str(run["revision"]) for run in facts["runs"].values()})
+        revisions = sorted({run["revision"] or "unknown" for run in facts["runs"].values()})
         lines += [f"- Revision of the runs: {', '.join(revisions)}."]
     lines += [f"- Drawn by revision {facts['drawn_by_revision']}."]
     if facts["paper_says"]:

@@ -22,6 +22,7 @@ IMAGES = {"digits": (1433, 364), "cifar10": (50_000, 10_000), "imagenet": (1_281
 """Training and test images; generated sets are small."""
 LARGE = 100
 """Networks with larger inputs are measured on few images, and multiplied."""
+FEW = 8
 
 
 class Pace:
@@ -50,7 +51,7 @@ def _measure(config: Config) -> tuple[float, int]:
     name, batch = config.network or "", config.batch or 128
     net = NETWORKS[name]() if name in NETWORKS else build(name)
     size = net.input_shape.size
-    images = batch if size < LARGE else 2
+    images = batch if size < LARGE else min(batch, FEW)
     x = torch.rand(images, net.input_shape.channels, size, size)
     y = torch.zeros(images, dtype=torch.long)
     threads = torch.get_num_threads()
