@@ -244,7 +244,8 @@ class ProcessRunner:
             missing = [r for r in center.joined() if f"worker-{r}{SUFFIX}" not in parts]
             self.view.note(f"no checkpoint now: workers {missing} did not save their state in time; trying again later")
             shutil.rmtree(self._draft, ignore_errors=True)
-            pause = max(5 * self._patience(BARRIER_SECONDS), self.config.checkpoint_every)
+            # Early in a run on a busy machine the mean step counts the start, and five times that would be minutes.
+            pause = max(min(5 * self._patience(BARRIER_SECONDS), LONGEST_BARRIER), self.config.checkpoint_every)
             self._draft, self._next_checkpoint = None, now + pause
             self._barrier = min(2 * self._barrier, LONGEST_BARRIER)
 
