@@ -71,12 +71,13 @@ class TrainingWorker:
         self.model.train()
         batches = self.worker.recorder.timed(self.loader)
         while not self._over():
-            batch, began = next(batches), time.perf_counter()
+            batch, began = next(batches), time.thread_time()
             seed_dropout(self.model, seed_of(self.config.seed, self.worker.rank, self.worker.clock))
             value = loss(self.model, batch)
             self.optimizer.zero_grad()
             value.backward()  # type: ignore[no-untyped-call]
-            self._slow_down(time.perf_counter() - began)
+            # Processor time: a gradient in which the worker was stopped for 20 s would go on for minutes.
+            self._slow_down(time.thread_time() - began)
             self.worker.recorder.loss = online = float(value.detach())
             self.optimizer.step()
             self._schedule_lr(online)
