@@ -88,6 +88,8 @@ def main(argv: list[str]) -> int:
             raise SettingError(
                 f"--measured draws one recipe, not {len(chosen)}: `easgd paper {chosen[0]} --measured DIR`"
             )
+        if options.photos is not None:
+            raise SettingError("--measured trains nothing: leave out --photos")
         from easgd.experiments.paper.make import redraw
 
         return conclude(redraw(chosen[0], options.scale, options.measured, out))

@@ -36,7 +36,7 @@ _FINAL = (2, APART)
 """Exit codes of workers that starting again would not help: the settings are bad, or it diverged and is done."""
 # Some virtual machines announce AMX and then refuse it; torch in bf16 dies there without a word.
 _REFUSED_INSTRUCTION = (
-    "SIGILL means that this processor refused an instruction. If the script trains in bf16, take float32, or set "
+    "SIGILL means that this processor refused an instruction. If the script trains in bf16, take float32, or try "
     "ONEDNN_MAX_CPU_ISA=AVX512_CORE"
 )
 

@@ -13,6 +13,7 @@ exchange overwrites without reading it (the local x of DOWNPOUR) is not part of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -43,27 +44,27 @@ class Knobs:
         return 1 / (self.clock + 1) if decay else self.rate
 
 
-class Rule:
+class Rule(ABC):
     """What one method does at a turn. The methods replace the rows in `own` and `shared`."""
 
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
 
+    @abstractmethod
     def turn(self, own: list[Forms], shared: Forms, k: Knobs) -> None:
         """Make the turn of worker 0 of `own` in the round-robin schedule."""
-        raise NotImplementedError
 
+    @abstractmethod
     def round(self, own: Forms, shared: Forms, k: Knobs, weight: int) -> None:
         """Make the turns of all workers from the same shared variables, in the synchronous schedule.
 
         Workers are exchangeable, so only one is computed: a sum over workers is `weight` times its term, with weight p
         if all are equal and 0 for differences, which sum to zero.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def noise(self, k: Knobs) -> Array:
         """Return the covariance [m, own, own] of the own variables due to the turn's noise, in units of (ησ)²."""
-        raise NotImplementedError
 
     def center(self, own: list[Forms], shared: Forms, k: Knobs) -> Array:
         """Return the variable that is evaluated: z if there is one, else x̃."""

@@ -11,6 +11,7 @@ from PIL import Image
 from easgd.cli import main
 from easgd.data import load
 from easgd.experiments.paper import estimate
+from easgd.experiments.paper.images import make_photographs
 from easgd.experiments.paper.make import on_photographs, sweep_of
 from easgd.experiments.paper.rates import CIFAR, IMAGENET
 from easgd.experiments.paper.recipes import RECIPES
@@ -91,11 +92,30 @@ def test_photographs_go_through_the_papers_network_at_its_rates(name, tmp_path, 
     monkeypatch.setenv("EASGD_DATA", str(tmp_path / "data"))
     scale = on_photographs(RECIPES[name], SCALES["smoke"], photographs(tmp_path / "mine"))
     found = sweep_of(RECIPES[name], scale).configs
-    assert {(c.network, c.data, c.momentum or 0.99) for c in found} == {("imagenet", "photos-mine", 0.99)}
+    assert {(c.network, c.data, c.momentum or 0.99) for c in found} == {("imagenet", scale.photos, 0.99)}
     rates = {(c.method, c.workers): c.lr for c in found}
     assert rates.items() <= IMAGENET["paper"].items()
-    made = load("photos-mine", "train")
+    made = load(scale.photos, "train")
+    assert scale.photos.startswith("photos-mine-")
     assert sorted(made.image(k).shape for k in range(2)) == [(256, 295, 3), (400, 256, 3)]  # shorter sides of 256
+
+
+def test_photographs_that_were_changed_are_another_data_set(tmp_path, monkeypatch):
+    """Else a folder of the same name would be trained on silently in the place of this one."""
+    monkeypatch.setenv("EASGD_DATA", str(tmp_path / "data"))
+    one, other = photographs(tmp_path / "one" / "mine"), photographs(tmp_path / "other" / "mine")
+    first = make_photographs(one)
+    assert make_photographs(one) == first
+    assert make_photographs(other) != first
+    (one / "train" / "cat" / "one.jpg").rename(one / "train" / "cat" / "two.jpg")
+    assert make_photographs(one) != first
+
+
+def test_the_forecast_counts_the_images_of_a_set_that_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("EASGD_DATA", str(tmp_path / "data"))
+    assert estimate._images(make_photographs(photographs(tmp_path / "mine"))) == (2, 2)
+    assert estimate._images("cifar10") == (50_000, 10_000)
+    assert estimate._images("not-made-yet") == (2000, 1000)
 
 
 def test_gradients_follow_the_virtual_clock():

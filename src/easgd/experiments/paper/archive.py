@@ -26,9 +26,15 @@ SMALL = 100_000
 
 
 def keep_runs(runs: Sequence[Run], out: Path) -> Path:
-    """Copy settings, state and evaluations of every run; its records too, packed, where they are small."""
+    """Copy settings, state and evaluations of every run; its records too, packed, where they are small.
+
+    Runs that are there already, because a figure is drawn again, stay as they are.
+    """
     folder = out / "runs"
-    assert not any(folder in run.path.parents for run in runs), "the copy would replace the runs themselves"
+    there = [folder.resolve() in run.path.resolve().parents for run in runs]
+    if all(there):
+        return folder
+    assert not any(there), "the copy would replace some of the runs themselves"
     if folder.exists():
         shutil.rmtree(folder)
     for run in runs:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn.functional import cross_entropy
 
+from easgd.data import load, path_of
 from easgd.engines.simulate import CostModel
 from easgd.training.compare import families
 from easgd.training.config import Config
@@ -90,11 +91,18 @@ def gradients(config: Config, parameters: int) -> float:
 def run_seconds(config: Config, pace: Pace, measured: int = 1) -> float:
     """Real seconds of one run on one core (on p cores for the local engine), or of several that go the same way."""
     gradient, parameters = pace.of(config)
-    train, test = IMAGES.get(config.data, (2000, 1000))
+    train, test = _images(config.data)
     points = 1 + (config.seconds or 0.0) / (config.evaluate_every or math.inf)
     # A forward pass is about a third of a gradient.
     evaluation = (test + min(config.train_subset, train)) / (config.batch or 128) * gradient / 3
     return START + gradients(config, parameters) * gradient + measured * points * evaluation
+
+
+def _images(name: str) -> tuple[int, int]:
+    """Return the number of training and test images, of sets that are not there yet by what is known of them."""
+    if all(path_of(name, split).exists() for split in ("train", "test")):
+        return len(load(name, "train")), len(load(name, "test"))
+    return IMAGES.get(name, (2000, 1000))
 
 
 def total_seconds(configs: Sequence[Config], pace: Pace, at_once: int) -> float:

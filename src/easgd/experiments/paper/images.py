@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,10 +44,17 @@ class Generated:
 
 
 def make_photographs(folder: Path) -> str:
-    """Make a data set of a folder in ImageNet's layout, shorter sides of 256 pixels; return its name."""
+    """Make a data set of a folder in ImageNet's layout, shorter sides of 256 pixels; return its name.
+
+    The name tells apart folders that are called the same, and what a folder had in it.
+    """
     from easgd.data import make_folder, path_of
 
-    name = f"photos-{folder.resolve().name}"
+    root, digest = folder.resolve(), sha256()
+    for path in sorted(root.rglob("*")):
+        stat = path.stat()
+        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    name = f"photos-{root.name}-{digest.hexdigest()[:8]}"
     if not all(path_of(name, split).exists() for split in ("train", "test")):
         make_folder(folder, name=name, size=256)
     return name

@@ -160,6 +160,6 @@ def _draw(made: MadeRecipe, scale: Scale, runs: Sequence[Run], folder: Path) -> 
     facts = archive.about(recipe, scale, runs, paths, folder)
     shown += [archive.runs_table(runs)] if runs else []
     made.paths = [*paths, *archive.write_page(facts, shown, folder, notes)]
-    if runs and runs[0].path.parent != folder / "runs":  # drawn again, they are there
+    if runs:
         made.paths.append(archive.keep_runs(runs, folder))
     return made

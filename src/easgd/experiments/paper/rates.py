@@ -38,10 +38,11 @@ ETA = {
     "laptop": CIFAR["paper"],
     "paper": CIFAR["paper"],
 }
+_EVERY_PAIR = {"msgd": [0.005, *CIFAR["paper"]["msgd"]], "eamsgd": CIFAR["paper"]["eamsgd"]}
 PAIRS = {
     "smoke": {"msgd": [0.05, 0.02], "eamsgd": [0.1, 0.05]},
-    "laptop": {"msgd": [0.005, *CIFAR["paper"]["msgd"]], "eamsgd": CIFAR["paper"]["eamsgd"]},
-    "paper": {"msgd": [0.005, *CIFAR["paper"]["msgd"]], "eamsgd": CIFAR["paper"]["eamsgd"]},
+    "laptop": _EVERY_PAIR,
+    "paper": _EVERY_PAIR,
 }
 TAU = 0.01
 DESCENDANTS = {
