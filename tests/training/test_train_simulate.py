@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import easgd
+from easgd.flat import pack
 from easgd.training.checkpoints import Checkpoints
 from easgd.training.folder import alone
 from easgd.training.task import Task
@@ -45,6 +46,18 @@ def test_gradients_on_two_threads_give_the_same_bits(tmp_path, schedule):
     easgd.train(settings, tmp_path / "one")
     easgd.train({**settings, "parallel": 2}, tmp_path / "two")
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_workers_that_start_apart_are_as_far_from_the_center_as_random_points(tmp_path):
+    settings = {**SMALL, "workers": 1, "steps": 1, "period": 1, "method": "easgd"}
+    runs = {start: easgd.train({**settings, "start": start}, tmp_path / start) for start in ("center", "apart")}
+    first = {start: run.evaluations[0] for start, run in runs.items()}
+    assert first["center"] == first["apart"]  # the same center
+    task, steps = Task(runs["apart"].config), {start: next(run.records()) for start, run in runs.items()}
+    far = torch.dist(pack(task.model(steps["apart"].worker))[0], pack(task.model())[0])
+    assert steps["apart"].distance == pytest.approx(float(far))
+    assert steps["center"].distance == 0
+    assert len({float(next(task.model(worker).parameters())[0, 0]) for worker in (None, 0, 1, 2)}) == 4
 
 
 def test_the_center_is_measured_on_the_grid_and_learns(tmp_path):
@@ -237,6 +250,8 @@ BAD = {
     "more than a machine": (["--workers", "100000"], "at most 1024"),
     "more than its memory": (["--engine", "simulate", "--workers", "9000000"], "or a smaller network"),
     "nothing to compress": (["--compression", "int8"], "nothing is sent"),
+    "apart in real time": (["--start", "apart"], "workers join at the center"),
+    "apart without a spring": (["--engine", "simulate", "--method", "downpour", "--start", "apart"], "has no spring"),
     "no such run": (["--resume", "nowhere"], "nowhere"),
     "a file as folder": (["--out", "/dev/null"], "/dev/null"),
     "no such config": (["--config", "nothing.toml"], "nothing.toml"),

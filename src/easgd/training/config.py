@@ -108,6 +108,10 @@ class Config(Checked):
 
     seed: Seed = option("of the data's order, dropout and the cost model's jitter", 0, group=CHANCE, plural="--seeds")
     init_seed: Seed = option("of the initial point; runs that are compared share it", 0, group=CHANCE)
+    start: Literal["center", "apart"] = option(
+        "where the workers start: at the center's initial point, or each at a random one of its own (simulate)",
+        "center", group=CHANCE,
+    )  # fmt: skip
 
     evaluate: Literal["auto", "live", "after"] = option(
         "when snapshots of the center are measured; auto: live if a core is free", "auto", group=MEASURE
@@ -154,6 +158,9 @@ class Config(Checked):
             raise refuse("settings", own[0], "it is a setting of the run", f"write --{own[0].replace('_', '-')}")
         if self.engine == "local" and self.workers is not None and self.workers > RANKS:
             raise refuse("workers", self.workers, f"one machine has at most {RANKS}", 'write engine="simulate"')
+        if self.start == "apart" and self.engine != "simulate":
+            why = f"with engine {self.engine} workers join at the center"
+            raise refuse("start", "apart", why, 'write engine="simulate"')
         check_factor(self.guard)
         if self.compression != "none" and self.engine == "local":
             remedy = 'leave it out, or write engine="ray"'
@@ -187,6 +194,8 @@ class Config(Checked):
         CostModel.preset(filled.cost)
         made = filled.make_method()
         made.check(filled.workers or 1, filled.lr)
+        if filled.start == "apart" and not made.is_elastic:
+            raise refuse("start", "apart", f"{made.name} has no spring to the center", "choose easgd or eamsgd")
         schedule = filled.schedule or ("sync" if getattr(made, "sync", False) else "async")
         made.check_schedule(schedule)
         return replace(filled, period=made.period, schedule=schedule)

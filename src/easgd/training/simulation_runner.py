@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import time
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class SimulationRunner:
             optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
             parallel=config.parallel, on_record=self._record, faults=folder.faults(),
             compression=None if config.compression == "none" else config.compression, guard=config.guard,
-            history=new_history(folder) if config.history else None,
+            history=new_history(folder) if config.history else None, starts=self._starts(),
         )  # fmt: skip
         self.template = self.task.model()
         self.vector, _ = pack(self.template)
@@ -56,6 +57,9 @@ class SimulationRunner:
         self.stop_requested = False
         self.ended: tuple[str, str] | None = None
         """how the run ended (a state) and why"""
+
+    def _starts(self) -> Callable[[int], Tensor] | None:
+        return None if self.config.start == "center" else lambda worker: pack(self.task.model(worker))[0]
 
     def _record(self, record: Record) -> None:
         self.records.write(json.dumps(record.as_dict()))

@@ -57,9 +57,10 @@ class Task:
         shape = self.network.input_shape
         return shape.channels, shape.size, shape.size
 
-    def model(self) -> Any:
-        """Return a new network at the run's initial point; every call gives the same parameters."""
-        name, settings = self.config.network or "", {"seed": self.config.init_seed, "gain": self.config.gain}
+    def model(self, worker: int | None = None) -> Any:
+        """Return a new network at the run's initial point, or at a worker's own; the same in every call."""
+        seed = self.config.init_seed + (0 if worker is None else 1 + worker)
+        name, settings = self.config.network or "", {"seed": seed, "gain": self.config.gain}
         if name in NETWORKS:
             return NETWORKS[name](**settings)  # type: ignore[arg-type]
         if not name.startswith("("):

@@ -145,6 +145,16 @@ def test_staleness_and_distance_by_hand():
     assert [r.distance for r in steps_of(out)] == pytest.approx([0, 0, 0.1, 0.08])
 
 
+def test_workers_that_start_apart_by_hand():
+    """Without a gradient only the spring acts: worker 0 is pulled from 1, then worker 1 from −1, with α = 0.2."""
+    run = easgd.simulate(
+        lambda x, worker, step: torch.zeros_like(x), torch.zeros(1), easgd.EASGD(period=1, moving_rate=0.2), lr=0.1,
+        workers=2, steps=2, starts=lambda worker: torch.tensor([1.0, -1.0])[worker],
+    )  # fmt: skip
+    assert run.local.flatten().tolist() == pytest.approx([1, -1, 0.8, -1, 0.8, -0.76])
+    assert run.center[:, 0].tolist() == pytest.approx([0, 0.2, -0.04])
+
+
 def test_steps_without_an_exchange_say_so():
     out = run(easgd.EASGD(period=3), workers=1, steps=6)
     assert [r.staleness is None for r in steps_of(out)] == [False, True, True] * 2

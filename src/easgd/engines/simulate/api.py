@@ -62,7 +62,7 @@ def simulate(
 
     Args:
         gradient: gradient(x, worker, step), the stochastic gradient at x; step is that worker's own clock.
-        x0: the point where the center and all workers start; its dtype is kept.
+        x0: the point where the center and all workers start (but see starts); its dtype is kept.
         method: for instance `easgd.EASGD(period=10, beta=0.9)`.
         lr: η.
         workers: p.
@@ -75,7 +75,7 @@ def simulate(
             nonfinite, "skip" (default), "reset" or "raise"; guard, how many times the usual distance from the center a
             message may have (30; 0 for any); parallel, gradients computed at once by threads; history, a
             `easgd.center.history.History` in which every exchange is written down; machines, `Machines` whose workers
-            share a center each (async).
+            share a center each (async); starts, a function that gives each worker a point of its own to start from.
 
     Returns:
         A `Trajectory`.

@@ -76,6 +76,7 @@ class Simulation:
         guard: float | None = None,
         history: History | None = None,
         machines: Machines | None = None,
+        starts: Callable[[int], Tensor] | None = None,
     ) -> None:
         method.check(workers, lr)
         method.check_size(x0.numel())
@@ -94,6 +95,7 @@ class Simulation:
         self.method, self.launched, self.schedule_name = method, workers, schedule
         self.cost = CostModel.preset(cost) if isinstance(cost, str) else cost or CostModel()
         self.nonfinite, self.compression, self.machines = nonfinite, compression, machines
+        self.starts = starts
         self.on_record = on_record or (lambda record: None)
         self.gradients = Gradients(gradient, parallel)
         slots = method.center_slots(x0.detach().reshape(-1))
@@ -115,7 +117,7 @@ class Simulation:
         self.schedule = SCHEDULES[schedule](self)
 
     def _worker(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> SimWorker:
-        x = self.center.x.clone()  # all start from one point
+        x = self.center.x.clone() if self.starts is None else self.starts(rank).detach().reshape(-1).clone()
         optimizer = make([x])
         return SimWorker(
             state=WorkerState(rank, Replica([x], optimizer, in_host_memory=False), self.method),

@@ -124,6 +124,23 @@ def zoom(errors: Sequence[Any]) -> tuple[float, float]:
     return max(0.0, low - margin), high + margin
 
 
+def side_by_side(figure: PaperFigure) -> list[Path]:
+    """The footnotes of section 5: a row for ADMM beside EASGD, and one for the two ways to start."""
+    rows: dict[str, list[Line]] = {"ADMM and EASGD": [], "one start or many": []}
+    for line in by_method(figure.model.lines, _footnote_name):
+        config = line.choice.config
+        assert config is not None
+        rows["one start or many" if config.method == "eamsgd" else "ADMM and EASGD"].append(
+            replace(line, look=look_at(0)) if config.start == "apart" else line
+        )
+    return zoomed(figure, list(rows.items()))
+
+
+def _footnote_name(config: Config) -> str:
+    penalty = "" if config.rho is None else f", ρ = {config.rho:g}"
+    return method_name(config) + penalty + (", workers start apart" if config.start == "apart" else "")
+
+
 def per_rate(figure: PaperFigure) -> list[Path]:
     """Dependence on η: a row per method, a line per learning rate."""
     return _per_method(figure, lambda config: f"η = {config.lr:g}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from easgd.experiments.paper.images import Generated
-from easgd.experiments.paper.rates import DESCENDANTS, ETA, IMAGENET, PAIRS, TAU
+from easgd.experiments.paper.rates import CIFAR, DESCENDANTS, ETA, IMAGENET, PAIRS, TAU
 from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
@@ -74,9 +74,20 @@ def pairs(scale: Scale) -> Grid:
     return _grid(scale, [*groups, scale.group("eamsgd", 16, 10, lr=max(rates["eamsgd"]), moving_rate=0.9 / 4)])
 
 
+def footnotes(scale: Scale) -> Grid:
+    """Asynchronous ADMM beside EASGD, and EAMSGD whose workers start at points of their own; p = 4."""
+    groups = [scale.group("easgd", 4, 1, **_compared(scale, "easgd"))]
+    for lr in CIFAR[scale.name]["admm"]:
+        spring = 0.9 / 4 / lr  # ρ = α/η: the spring of EASGD beside it
+        groups.append(scale.group("admm", 4, 1, lr=lr, rho=spring, **_compared(scale, "admm")))
+    short = {"seconds": 30.0, "target": None} if scale.name == "laptop" else {}
+    return _grid(scale, [*groups, scale.group("eamsgd", 4, 10), scale.group("eamsgd", 4, 10, start="apart", **short)])
+
+
 def sequential(scale: Scale) -> Grid:
     """SGD, MSGD, ASGD, MVASGD, p = 1; without an early end three of them are computed together."""
-    others = [scale.group(method, target=None) for method in ("sgd", "asgd", "mvasgd")]
+    short = {"seconds": 200.0} if scale.name == "laptop" else {}
+    others = [scale.group(method, target=None, **short) for method in ("sgd", "asgd", "mvasgd")]
     return _grid(scale, [scale.group("msgd"), *others])
 
 

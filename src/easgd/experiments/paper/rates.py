@@ -1,6 +1,6 @@
 """The learning rates that the recipes run, per method and scale.
 
-CIFAR holds for fig2, fig3, headline, speedup, sequential and bytes; IMAGENET for fig4 and the recipes named
+CIFAR holds for fig2, fig3, headline, speedup, sequential, footnotes and bytes; IMAGENET for fig4 and the recipes named
 `…-imagenet`. So figure 2 runs DOWNPOUR at 0.1 (smoke, digits), 0.005 (laptop) and 0.005, 0.001, 0.0005 (paper), and
 draws the best of them.
 
@@ -14,12 +14,14 @@ Five recipes differ:
 
 from __future__ import annotations
 
-# The paper's are the supplement's tables. A laptop has time for one of them: the largest, but the middle one for
-# EAMSGD, whose largest scatters the workers for longer than the runs last. The smoke test's are those of digits.
+# The paper's are the supplement's tables; ADMM, which is compared with EASGD alone, has EASGD's. A laptop has time for
+# one of them: the largest, but the middle one for EAMSGD, whose largest scatters the workers for longer than the runs
+# last. The smoke test's are those of digits.
 _CIFAR = {
     #               smoke   laptop    paper
     "easgd":       ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
     "eamsgd":      ([0.1],  [0.005],  [0.01, 0.005, 0.001]),
+    "admm":        ([0.2],  [0.05],   [0.05, 0.01, 0.005]),
     "downpour":    ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),
     "adownpour":   ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),
     "mvadownpour": ([0.1],  [0.005],  [0.005, 0.001, 0.0005]),

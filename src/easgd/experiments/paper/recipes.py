@@ -79,6 +79,10 @@ RECIPES = {
             grids.sequential, levels=SPEED,
         ),
         Recipe(
+            "footnotes", "Section 5, footnotes", "Asynchronous ADMM, and workers from different starts, p = 4",
+            "drawing.side_by_side", grids.footnotes,
+        ),
+        Recipe(
             "eta", "Supplement, dependence of the learning rate", "EASGD and EAMSGD over η, τ = 10", "drawing.per_rate",
             grids.rates, every=True,
         ),
