@@ -44,7 +44,17 @@ class HorizontalLine:
     label: str = ""
 
 
-Series = LineSeries | BarSeries | HorizontalLine
+@dataclass(frozen=True)
+class BandSeries:
+    """The range between two curves, behind the lines; print alone draws it."""
+
+    x: Any
+    low: Any
+    high: Any
+    look: Look
+
+
+Series = LineSeries | BarSeries | HorizontalLine | BandSeries
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from easgd.extras import require
-from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
+from easgd.report.figure import (
+    Axis,
+    BandSeries,
+    BarSeries,
+    FigureSpec,
+    HorizontalLine,
+    LineSeries,
+    Panel,
+    PanelRow,
+    Series,
+)
 from easgd.report.scales import ticks
 
 if TYPE_CHECKING:
@@ -83,7 +93,7 @@ def _keys(series: Sequence[Series]) -> list[Artist]:
             label = one.key or one.label
             style = _bar_style(one)
             found.setdefault((label, *style.values()), Patch(label=label, **style))
-        elif one.label and not (isinstance(one, LineSeries) and one.faint):
+        elif not isinstance(one, BandSeries) and one.label and not (isinstance(one, LineSeries) and one.faint):
             found.setdefault((one.label, one.look), Line2D([], [], label=one.label, **_line_style(one)))
     return list(found.values())
 
@@ -129,6 +139,8 @@ def _draw_series(axes: Axes, panel: Panel, series: Series, bases: dict[float, fl
         axes.plot(series.x, series.y, **_line_style(series))
     elif isinstance(series, HorizontalLine):
         axes.axhline(series.y, **_line_style(series))
+    elif isinstance(series, BandSeries):
+        axes.fill_between(series.x, series.low, series.high, color=series.look.colour, alpha=0.25, linewidth=0)
     else:
         base = [bases.get(x, 0.0) for x in series.x]
         heights = [y if math.isfinite(y) else math.nan for y in series.y]

@@ -20,6 +20,7 @@ from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, Lin
 from easgd.report.levels import time_to
 from easgd.report.style import COLOURS, Look
 from easgd.report.table import Cell, Table, cell, percent
+from easgd.training.config import Config
 from easgd.training.select import Choice
 
 BUDGETS = (300.0, 600.0, 1000.0)
@@ -35,6 +36,13 @@ def settled(entry: ReportRun, level: float) -> float:
     return math.inf if place is None else float(entry.curves["time"][place])
 
 
+def name_of(config: Config) -> str:
+    """Name method, p and rate, and the spring where it is not the paper's."""
+    workers = "" if config.method_class.sequential else f" p = {config.workers}"
+    spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
+    return f"{config.method_class.name}{workers}, η = {config.lr:g}{spring}"
+
+
 @dataclass(frozen=True)
 class Settings:
     """One method with one learning rate, over its seeds."""
@@ -43,11 +51,8 @@ class Settings:
 
     @property
     def name(self) -> str:
-        config = self.choice.config
-        assert config is not None
-        workers = "" if self.choice.sequential else f" p = {config.workers}"
-        spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
-        return f"{config.method_class.name}{workers}, η = {config.lr:g}{spring}"
+        assert self.choice.config is not None
+        return name_of(self.choice.config)
 
     @property
     def papers(self) -> bool:
