@@ -75,6 +75,16 @@ def test_a_level_that_was_met_once_is_said(known):
     assert [text for _, text in table.rows[0]] == ["MSGD, η = 0.01", "1", "6", "> 8 (once at 8)", "> 8", "15.00 %"]
 
 
+def test_on_one_interval_all_have_the_same_chances(known):
+    """Every 2 s the slow one is seen at 0, 2, 4, 6, 8 s, at 70, 40, 20 and 15 %: at 40 % from the fourth second on."""
+    slow = known["MSGD, η = 0.01"]
+    assert [slow.time_to(0.4), slow.time_to(0.4, every=2.0)] == [4.0, 4.0]
+    assert [slow.time_to(0.5), slow.time_to(0.5, every=2.0)] == [3.0, 4.0]
+    table = pairs.alike(list(known.values()), [0.4, 0.2])
+    assert "every 1 s" in table.title
+    assert {row[0][1]: [text for _, text in row[1:]] for row in table.rows}["MSGD, η = 0.01"] == ["4", "6"]
+
+
 def test_drawn_again_from_what_was_committed(runs, tmp_path, capsys):
     """Twice: the second time in place, from the runs beside the figure, whose revisions the page still knows."""
     command = ["paper", "pairs", "--out", str(tmp_path / "out")]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from easgd.experiments.paper.drawing import PaperFigure
 from easgd.experiments.paper.numbers import first_of_three
 from easgd.report.data import Line, ReportData
@@ -30,10 +32,18 @@ GREYS = ("#000000", "#5a5a5a", "#8c8c8c", "#b4b4b4")
 SETTLED = "A time is that of the first of three measurements in a row at or below the level."
 
 
-def settled(entry: ReportRun, level: float) -> float:
-    """Return the time of the first of three measurements in a row at or below a test error, or infinity."""
-    place = first_of_three(entry.curves["test_error"].tolist(), level)
-    return math.inf if place is None else float(entry.curves["time"][place])
+def settled(entry: ReportRun, level: float, every: float = 0.0) -> float:
+    """Return the time of the first of three measurements in a row at or below a test error, or infinity.
+
+    With `every`, of the measurements those count that are nearest to its multiples: a run that is measured more often
+    has more chances to be seen at a level.
+    """
+    time, error = entry.curves["time"], entry.curves["test_error"]
+    if every > 0:
+        kept = [int(np.argmin(abs(time - at))) for at in np.arange(0.0, float(time[-1]) + every / 2, every)]
+        time, error = time[kept], error[kept]
+    place = first_of_three(error.tolist(), level)
+    return math.inf if place is None else float(time[place])
 
 
 def name_of(config: Config) -> str:
@@ -69,9 +79,9 @@ class Settings:
         times = self.choice.counted[0].curves["time"]
         return float(times[1] - times[0]) if len(times) > 1 else math.nan
 
-    def time_to(self, level: float) -> float:
+    def time_to(self, level: float, every: float = 0.0) -> float:
         """Return the median over the seeds; infinite if half of them never settled there."""
-        return median(settled(entry, level) for entry in self.choice.counted)
+        return median(settled(entry, level, every) for entry in self.choice.counted)
 
     def best_within(self, budget: float) -> float:
         """Return the mean over the seeds of the smallest test error of the first `budget` seconds."""
@@ -96,7 +106,7 @@ def draw(figure: PaperFigure) -> list[Path]:
     known = [Settings(line.choice) for line in lines]
     alone, parallel = [s for s in known if s.choice.sequential], [s for s in known if not s.choice.sequential]
     level = _hardest(model.levels, alone, parallel)
-    figure.tables += [times(known, model.levels), matrix(parallel, alone, level)]
+    figure.tables += [times(known, model.levels), alike(known, model.levels), matrix(parallel, alone, level)]
     if figure.scale.data == "cifar10":  # digits are learned in a few of the virtual seconds that `BUDGETS` has
         figure.tables.append(rule(parallel, alone, level))
     looks = [Look(GREYS[k % len(GREYS)], (9, 4)) for k in range(len(alone))]
@@ -130,6 +140,18 @@ def times(known: Sequence[Settings], levels: Sequence[float]) -> Table:
     ]  # fmt: skip
     note = f"Virtual seconds. {SETTLED} “>”: not within the time that the run was watched."
     return Table("time-to-error", "Time to a test error at every rate", columns, rows, note)
+
+
+def alike(known: Sequence[Settings], levels: Sequence[float]) -> Table:
+    """Time to each level where all are measured as seldom as the one that is measured most seldom."""
+    every = max(round(one.interval, 1) for one in known)
+    columns = [("settings", "method and rate"), *((f"to_{level:g}", f"to {100 * level:.3g} %") for level in levels)]
+    rows: list[list[Cell]] = []
+    for one in known:
+        found = [one.time_to(level, every) for level in levels]
+        rows.append([cell(one.name), *((t, f"{t:.0f}") if math.isfinite(t) else (None, "–") for t in found)])
+    note = f"Virtual seconds. {SETTLED} Of every run the measurements nearest to each {every:g} s count."
+    return Table("one-interval", f"The same, all measured every {every:g} s", columns, rows, note)
 
 
 def _time(one: Settings, level: float) -> Cell:
