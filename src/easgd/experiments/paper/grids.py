@@ -101,7 +101,7 @@ def footnotes(scale: Scale) -> Grid:
 
 def sequential(scale: Scale) -> Grid:
     """SGD, MSGD, ASGD, MVASGD, p = 1; without an early end three of them are computed together."""
-    short = {"target": None, **_until(scale, 200.0)}
+    short = {"target": None, **_until(scale, 100.0)}
     others = [scale.group(method, **short) for method in ("sgd", "asgd", "mvasgd")]
     return _grid(scale, [scale.group("msgd"), *others])
 
