@@ -205,7 +205,8 @@ def _curves(model: ReportData, lines: Sequence[Line], looks: Sequence[Look], lev
         series.append(LineSeries(time[1:], error[1:], Settings(line.choice).name, look))  # 0 s is nowhere on this axis
     series.append(HorizontalLine(100 * level, Look("0.6", ())))
     first = min(float(line.mean["time"][1]) for line in lines) / model.seconds
-    x = Axis(model.axis, "log", {"log": (first, None)})
+    last = max(float(line.mean["time"][-1]) for line in lines) / model.seconds
+    x = Axis(model.axis, "log", {"log": (first, 1.05 * last)})
     y = Axis("test error of the center [%]", limits={"linear": (0, None)})
     return Panel("errors", x, y, series)
 
