@@ -102,6 +102,9 @@ def runs_table(runs: Sequence[Run]) -> Table:
     for run in runs:
         config, last = run.config, run.evaluations[-1]
         more: list[str] = [config.compression] if config.compression != "none" else []
+        more += [f"α = {config.moving_rate:g}"] if config.moving_rate is not None else []
+        more += [f"ρ = {config.rho:g}"] if config.rho is not None else []
+        more += ["workers start apart"] if config.start == "apart" else []
         more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
         more += ["decay at stagnation"] if config.decay == "stagnation" else []
         cells = (
