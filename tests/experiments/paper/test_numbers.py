@@ -71,6 +71,13 @@ def test_a_wrong_number_is_named_and_mended(page, capsys):
     assert main(["paper", "check", "--page", str(page)]) == 0
 
 
+def test_a_number_before_it_is_no_part_of_it(page, capsys):
+    page.write_text('With η = 0.0005 43.0<!--= error("recipe/slow", 10) --> % are left.\n')
+    assert main(["paper", "check", "--page", str(page), "--write"]) == 0
+    assert page.read_text().startswith("With η = 0.0005 42.0<!--= ")
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize(
     ("formula", "why"),
     [

@@ -60,13 +60,24 @@ def test_the_rule_takes_the_smallest_error_within_the_budget(known, monkeypatch)
     monkeypatch.setattr(pairs, "BUDGETS", (5.0, 8.0))
     alone = [known[f"MSGD, η = {lr}"] for lr in (0.05, 0.01, 0.001)]
     many = known["EAMSGD p = 16, η = 0.1, α = 0.5"]
-    assert pairs.rule([many], alone, 0.2).rows == []
-    monkeypatch.setattr(Settings, "papers", True)
-    rows = [[text for _, text in row] for row in pairs.rule([many], alone, 0.2).rows]
-    assert rows == [
-        ["5", "η = 0.05 (20.0 %)", "5", "η = 0.1 (20.0 %, watched 3 s)", "1", "5.0×"],
-        ["8", "η = 0.01 (15.0 %)", "6", "η = 0.1 (20.0 %, watched 3 s)", "1", "6.0×"],
+    assert pairs.rule([known["EAMSGD p = 4, η = 0.1"]], alone, 0.2).rows == []
+    table = pairs.rule([many], alone, 0.2)
+    assert [name for _, name in table.columns[3:]] == ["EAMSGD p = 16, any α", "its time [s]", "sooner"]
+    assert [[text for _, text in row] for row in table.rows] == [
+        ["5", "η = 0.05 (20.0 %)", "5", "η = 0.1, α = 0.5 (20.0 %, watched 3 s)", "1", "5.0×"],
+        ["8", "η = 0.01 (15.0 %)", "6", "η = 0.1, α = 0.5 (20.0 %, watched 3 s)", "1", "6.0×"],
     ]
+    monkeypatch.setattr(Settings, "papers", True)
+    assert [name for _, name in pairs.rule([many], alone, 0.2).columns[3::3]] == [
+        "EAMSGD p = 16, α = 0.9/p", "EAMSGD p = 16, any α",
+    ]  # fmt: skip
+
+
+def test_the_figure_is_drawn_at_the_level_that_tells_most(known):
+    """At 15 % nothing of four workers is known; at 20 and 30 % all pairs are, and 20 % is harder."""
+    parallel = [known["EAMSGD p = 4, η = 0.1"]]
+    alone = [known[f"MSGD, η = {lr}"] for lr in (0.05, 0.01, 0.001)]
+    assert pairs.telling([0.3, 0.2, 0.15], parallel, alone) == 0.2
 
 
 def test_a_level_that_was_met_once_is_said(known):
@@ -98,7 +109,7 @@ def test_drawn_again_from_what_was_committed(runs, tmp_path, capsys):
     assert main([*command, "--measured", str(roundabout)]) == 0
     assert (folder / "pairs.csv").read_text() == first
     page = (folder / "README.md").read_text()
-    assert "| EAMSGD p = 4, η = 0.1 | 5.0× | 6.0× | > 8.0× |" in page
+    assert "EAMSGD p = 4, η = 0.1 | 5.0× | 6.0× | > 8.0× |" in page
     assert "0123456789ab" in page
     assert (folder / "runs" / "four" / "evaluations.jsonl").exists()
     capsys.readouterr()

@@ -82,8 +82,8 @@ def pairs(scale: Scale) -> Grid:
 def seeds(scale: Scale) -> Grid:
     """MSGD, EAMSGD with p = 4, and the p = 16 of `pairs` that was the fastest, with three seeds each."""
     rate = max(PAIRS[scale.name]["eamsgd"])
-    # On a laptop a run is as long as 25 % takes, with two measurements more.
-    alone, four, sixteen = (_until(scale, seconds) for seconds in (300.0, 100.0, 60.0))
+    # On a laptop a run is as long as 30 % takes with two measurements more, MSGD as 25 % takes.
+    alone, four, sixteen = (_until(scale, seconds) for seconds in (300.0, 70.0, 50.0))
     groups = [scale.group("msgd", **alone), scale.group("eamsgd", 4, 10, **four)]
     groups.append(scale.group("eamsgd", 16, 10, lr=rate, moving_rate=0.9 / 4, **sixteen))
     return _grid(scale, groups, seed=[0, 1, 2])

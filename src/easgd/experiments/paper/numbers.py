@@ -21,7 +21,7 @@ from easgd.files import read_json_lines
 
 PAGE = Path("docs/reproduction/README.md")
 SCALE = "laptop"
-_NUMBER = re.compile(r"(?P<text>\d[\d .]*\d|\d)<!--= (?P<formula>.*?) -->")
+_NUMBER = re.compile(r"(?<![\d.])(?P<text>(?:\d{1,3}(?: \d{3})+|\d+)(?:\.\d+)?)<!--= (?P<formula>.*?) -->")
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip

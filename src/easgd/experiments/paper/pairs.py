@@ -16,7 +16,7 @@ import numpy as np
 
 from easgd.experiments.paper.drawing import PaperFigure
 from easgd.experiments.paper.numbers import first_of_three
-from easgd.report.data import Line, ReportData
+from easgd.report.data import Line
 from easgd.report.entry import ReportRun
 from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow
 from easgd.report.levels import time_to
@@ -105,20 +105,23 @@ def draw(figure: PaperFigure) -> list[Path]:
     lines = sorted(model.lines, key=_order)
     known = [Settings(line.choice) for line in lines]
     alone, parallel = [s for s in known if s.choice.sequential], [s for s in known if not s.choice.sequential]
-    level = _hardest(model.levels, alone, parallel)
-    figure.tables += [times(known, model.levels), alike(known, model.levels), matrix(parallel, alone, level)]
+    level = telling(model.levels, parallel, alone)
+    figure.tables += [times(known, model.levels), alike(known, model.levels), matrix(parallel, alone, model.levels)]
     if figure.scale.data == "cifar10":  # digits are learned in a few of the virtual seconds that `BUDGETS` has
         figure.tables.append(rule(parallel, alone, level))
     looks = [Look(GREYS[k % len(GREYS)], (9, 4)) for k in range(len(alone))]
     looks += [Look(COLOURS[1 + k % (len(COLOURS) - 1)], ()) for k in range(len(parallel))]
-    panels = [_curves(model, lines, looks, level), _bars(parallel, alone, looks[len(alone) :], level)]
+    panels = [_curves(model.clock, lines, looks, level), _bars(parallel, alone, looks[len(alone) :], level)]
     return figure.write(FigureSpec([PanelRow(panels, legend_columns=3)], size=(11.5, 4.6)))
 
 
-def _hardest(levels: Sequence[float], *sides: Sequence[Settings]) -> float:
-    """Return the smallest level that one of each side has come to; the first of all where there is none."""
-    common = [x for x in levels if all(any(math.isfinite(s.time_to(x)) for s in side) for side in sides)]
-    return min(common, default=levels[0])
+def telling(levels: Sequence[float], parallel: Sequence[Settings], alone: Sequence[Settings]) -> float:
+    """Return the level at which most pairs have a speed-up, the hardest where several have as many."""
+
+    def known(level: float) -> int:
+        return sum(sooner(one, other, level)[0] is not None for one in parallel for other in alone)
+
+    return max(levels, key=lambda level: (known(level), -level))
 
 
 def _order(line: Line) -> tuple[int, float, float]:
@@ -161,27 +164,37 @@ def _time(one: Settings, level: float) -> Cell:
     return None, f"> {one.watched:.0f}" + (f" (once at {once:.0f})" if math.isfinite(once) else "")
 
 
-def matrix(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) -> Table:
-    """Speed-ups at one level for every pair."""
-    columns = [("settings", f"to {100 * level:.3g} %, sooner than")]
+def matrix(parallel: Sequence[Settings], alone: Sequence[Settings], levels: Sequence[float]) -> Table:
+    """Speed-ups of every pair, at the levels that some of them came to."""
+    columns = [("level", "to"), ("settings", "sooner than")]
     columns += [(f"against_{one.choice.lr:g}", one.name) for one in alone]
-    rows = [[cell(one.name), *(sooner(one, other, level) for other in alone)] for one in parallel]
-    note = "“>”: MSGD was not there when its run ended. “–”: the workers were not, or no bound is known."
+    rows: list[list[Cell]] = []
+    for level in levels:
+        for one in parallel:
+            if math.isfinite(one.time_to(level)):
+                gains = [sooner(one, other, level) for other in alone]
+                rows.append([(level, f"{100 * level:.3g} %"), cell(one.name), *gains])
+    note = "“>”: MSGD was not there when its run ended. “–”: no bound is known."
     return Table("pairs", "Every pair of rates", columns, rows, note)
 
 
 def rule(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) -> Table:
     """Return which rates have the smallest error within a budget, and the speed-up of that pair."""
     columns = [("budget", "budget [s]"), ("msgd", "MSGD"), ("msgd_time", "its time [s]")]
-    columns += [("eamsgd", "EAMSGD, p = 16"), ("eamsgd_time", "its time [s]"), ("speedup", "sooner")]
-    many = [one for one in parallel if one.papers and one.choice.config and one.choice.config.workers == 16]
+    sixteen = [one for one in parallel if one.choice.config and one.choice.config.workers == 16]
+    springs = [("paper", [one for one in sixteen if one.papers], "α = 0.9/p"), ("any", sixteen, "any α")]
+    springs = [spring for spring in springs if spring[1]] if alone else []
+    for key, _, words in springs:
+        columns += [(f"eamsgd_{key}", f"EAMSGD p = 16, {words}"), (f"time_{key}", "its time [s]")]
+        columns.append((f"sooner_{key}", "sooner"))
     rows: list[list[Cell]] = []
-    for budget in BUDGETS:
-        if not many or not alone:
-            break
-        ours, theirs = _chosen(many, budget), _chosen(alone, budget)
-        row = [cell(budget, ".0f"), _picked(theirs, budget), _time(theirs, level), _picked(ours, budget)]
-        rows.append([*row, _time(ours, level), sooner(ours, theirs, level)])
+    for budget in BUDGETS if springs else ():
+        theirs = _chosen(alone, budget)
+        row = [cell(budget, ".0f"), _picked(theirs, budget), _time(theirs, level)]
+        for _, known, _ in springs:
+            ours = _chosen(known, budget)
+            row += [_picked(ours, budget), _time(ours, level), sooner(ours, theirs, level)]
+        rows.append(row)
     note = (
         f"The rate with the smallest test error within the budget, and the pair's speed-up to {100 * level:.3g} %. A "
         "run that ended before the budget counts as far as it went; its entry says so."
@@ -195,18 +208,20 @@ def _chosen(known: Sequence[Settings], budget: float) -> Settings:
 
 def _picked(one: Settings, budget: float) -> Cell:
     early = f", watched {one.watched:.0f} s" if one.watched < budget - one.interval else ""
-    return one.name, f"η = {one.choice.lr:g} ({100 * one.best_within(budget):.1f} %{early})"
+    config = one.choice.config
+    spring = "" if config is None or config.moving_rate is None else f", α = {config.moving_rate:g}"
+    return one.name, f"η = {one.choice.lr:g}{spring} ({100 * one.best_within(budget):.1f} %{early})"
 
 
-def _curves(model: ReportData, lines: Sequence[Line], looks: Sequence[Look], level: float) -> Panel:
+def _curves(clock: str, lines: Sequence[Line], looks: Sequence[Look], level: float) -> Panel:
     series: list[LineSeries | HorizontalLine] = []
     for line, look in zip(lines, looks, strict=True):
-        time, error = line.mean["time"] / model.seconds, 100 * line.mean["test_error"]
+        time, error = line.mean["time"], 100 * line.mean["test_error"]
         series.append(LineSeries(time[1:], error[1:], Settings(line.choice).name, look))  # 0 s is nowhere on this axis
     series.append(HorizontalLine(100 * level, Look("0.6", ())))
-    first = min(float(line.mean["time"][1]) for line in lines) / model.seconds
-    last = max(float(line.mean["time"][-1]) for line in lines) / model.seconds
-    x = Axis(model.axis, "log", {"log": (first, 1.05 * last)})
+    first = min(float(line.mean["time"][1]) for line in lines)
+    last = max(float(line.mean["time"][-1]) for line in lines)
+    x = Axis(f"{clock} [s]", "log", {"log": (first, 1.05 * last)})
     y = Axis("test error of the center [%]", limits={"linear": (0, None)})
     return Panel("errors", x, y, series)
 
