@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,22 @@ def zoomed(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), tes
     return figure.write(replace(spec, rows=shown))
 
 
+def as_long(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = ()) -> list[Path]:
+    """Draw the lines of each row for as long as all of them were watched; the CSV has the rest."""
+    cut = [(title, _cut_lines(lines)) for title, lines in rows or [("", by_method(figure.model.lines))]]
+    shown = [line for _, lines in cut for line in lines]
+    return zoomed(replace(figure, model=replace(figure.model, lines=shown)), cut)
+
+
+def _cut_lines(lines: Sequence[Line]) -> list[Line]:
+    end = 1.02 * min(float(line.mean["time"][-1]) for line in lines)
+
+    def cut(curves: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: values[curves["time"] <= end] for name, values in curves.items()}
+
+    return [replace(line, mean=cut(line.mean), seeds=[cut(seed) for seed in line.seeds]) for line in lines]
+
+
 def zoom(errors: Sequence[Any]) -> tuple[float, float]:
     """Ends of a zoomed axis in per cent: the second half of every curve, up to twice the best error of all."""
     halves = [100 * e[len(e) // 2 :] for e in errors if np.isfinite(e[len(e) // 2 :]).any()]
@@ -133,7 +149,7 @@ def side_by_side(figure: PaperFigure) -> list[Path]:
         rows["one start or many" if config.method == "eamsgd" else "ADMM and EASGD"].append(
             replace(line, look=look_at(0)) if config.start == "apart" else line
         )
-    return zoomed(figure, list(rows.items()))
+    return as_long(figure, list(rows.items()))
 
 
 def _footnote_name(config: Config) -> str:

@@ -94,7 +94,8 @@ def footnotes(scale: Scale) -> Grid:
     groups = [scale.group("easgd", 4, 1, **_compared(scale, "easgd"))]
     for lr in CIFAR[scale.name]["admm"]:
         spring = 0.9 / 4 / lr  # ρ = α/η: the spring of EASGD beside it
-        groups.append(scale.group("admm", 4, 1, lr=lr, rho=spring, **_compared(scale, "admm")))
+        short = _compared(scale, "admm") | _until(scale, 40.0)
+        groups.append(scale.group("admm", 4, 1, lr=lr, rho=spring, **short))
     groups += [scale.group("eamsgd", 4, 10), scale.group("eamsgd", 4, 10, start="apart", **_until(scale, 30.0))]
     return _grid(scale, groups)
 

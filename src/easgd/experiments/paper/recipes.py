@@ -74,12 +74,12 @@ RECIPES = {
             every=True, levels=PAIR_LEVELS, laptop_levels=PAIR_LEVELS, paper_says=HEADLINE,
         ),
         Recipe(
-            "seeds", "Figure 3, caption", "Three seeds of MSGD and EAMSGD", "seeds.draw", grids.seeds, every=True,
+            "seeds", "Figure 3, caption", "MSGD and EAMSGD over their seeds", "seeds.draw", grids.seeds, every=True,
             levels=PAIR_LEVELS, laptop_levels=(0.40, 0.30, 0.25), paper_says=HEADLINE,
         ),
         Recipe("mse-grid", "Supplement, figure of the MSE", "Mean squared error of the center", "theory.mse_grid"),
         Recipe(
-            "sequential", "Supplement, SGD, ASGD, MVASGD, MSGD", "Sequential methods, p = 1", "drawing.zoomed",
+            "sequential", "Supplement, SGD, ASGD, MVASGD, MSGD", "Sequential methods, p = 1", "drawing.as_long",
             grids.sequential, levels=SPEED,
         ),
         Recipe(
