@@ -74,7 +74,7 @@ def test_the_rule_takes_the_smallest_error_within_the_budget(known, monkeypatch)
 
 
 def test_the_figure_is_drawn_at_the_level_that_tells_most(known):
-    """At 15 % nothing of four workers is known; at 20 and 30 % all pairs are, and 20 % is harder."""
+    """At 15 % nobody is; at 20 and 30 % two of MSGD's rates and the workers are, and 20 % is harder."""
     parallel = [known["EAMSGD p = 4, η = 0.1"]]
     alone = [known[f"MSGD, η = {lr}"] for lr in (0.05, 0.01, 0.001)]
     assert pairs.telling([0.3, 0.2, 0.15], parallel, alone) == 0.2

@@ -115,13 +115,13 @@ def draw(figure: PaperFigure) -> list[Path]:
     return figure.write(FigureSpec([PanelRow(panels, legend_columns=3)], size=(11.5, 4.6)))
 
 
-def telling(levels: Sequence[float], parallel: Sequence[Settings], alone: Sequence[Settings]) -> float:
-    """Return the level at which most pairs have a speed-up, the hardest where several have as many."""
+def telling(levels: Sequence[float], *sides: Sequence[Settings]) -> float:
+    """Return the hardest level that two of each side have come to, or as many as ever did."""
 
-    def known(level: float) -> int:
-        return sum(sooner(one, other, level)[0] is not None for one in parallel for other in alone)
+    def there(level: float) -> int:
+        return sum(min(2, sum(math.isfinite(one.time_to(level)) for one in side)) for side in sides)
 
-    return max(levels, key=lambda level: (known(level), -level))
+    return max(levels, key=lambda level: (there(level), -level))
 
 
 def _order(line: Line) -> tuple[int, float, float]:
