@@ -57,7 +57,7 @@ def test_workers_that_start_apart_are_as_far_from_the_center_as_random_points(tm
     far = torch.dist(pack(task.model(steps["apart"].worker))[0], pack(task.model())[0])
     assert steps["apart"].distance == pytest.approx(float(far))
     assert steps["center"].distance == 0
-    assert len({float(next(task.model(worker).parameters())[0, 0]) for worker in (None, 0, 1, 2)}) == 4
+    assert len({next(task.model(worker).parameters())[0, 0].item() for worker in (None, 0, 1, 2)}) == 4
 
 
 def test_the_center_is_measured_on_the_grid_and_learns(tmp_path):

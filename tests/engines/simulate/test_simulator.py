@@ -155,6 +155,14 @@ def test_workers_that_start_apart_by_hand():
     assert run.center[:, 0].tolist() == pytest.approx([0, 0.2, -0.04])
 
 
+def test_a_start_of_another_size_is_refused():
+    with pytest.raises(easgd.SettingError, match="worker 0 would start with 2 values, and x0 has 1"):
+        easgd.Simulation(
+            lambda x, worker, step: x, torch.zeros(1), easgd.EASGD(), lr=0.1, workers=2,
+            starts=lambda worker: torch.zeros(2),
+        )  # fmt: skip
+
+
 def test_steps_without_an_exchange_say_so():
     out = run(easgd.EASGD(period=3), workers=1, steps=6)
     assert [r.staleness is None for r in steps_of(out)] == [False, True, True] * 2

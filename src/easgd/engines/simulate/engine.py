@@ -105,7 +105,7 @@ class Simulation:
         self.struck = 0
         self.history = history
         self._recording, self._rolls, self._sent = False, 0, 0
-        self._make_scheduler = scheduler
+        self.make_scheduler = scheduler
         make = optimizer or (lambda params: method.optimizer(params, lr, weight_decay))
         self.workers = [self._worker(rank, make, scheduler, seed) for rank in range(ranks(workers, faults))]
         self.levels = None if machines is None else Hierarchy(self, machines, guard)
@@ -117,7 +117,10 @@ class Simulation:
         self.schedule = SCHEDULES[schedule](self)
 
     def _worker(self, rank: int, make: OptimizerFactory, scheduler: SchedulerFactory | None, seed: int) -> SimWorker:
-        x = self.center.x.clone() if self.starts is None else self.starts(rank).detach().reshape(-1).clone()
+        x = (self.center.x if self.starts is None else self.starts(rank).detach().reshape(-1)).clone()
+        if x.shape != self.center.x.shape:
+            why = f"worker {rank} would start with {x.numel()} values, and x0 has {self.center.x.numel()}"
+            raise refuse("starts", tuple(x.shape), why, "give points like x0")
         optimizer = make([x])
         return SimWorker(
             state=WorkerState(rank, Replica([x], optimizer, in_host_memory=False), self.method),
@@ -125,10 +128,10 @@ class Simulation:
             rng=np.random.default_rng([seed, rank]),
             alive=rank < self.launched,
             seen=[0] * self.method.fragments,
-            links=self._links(),
+            links=self.new_links(),
         )
 
-    def _links(self) -> list[CompressedLink] | None:
+    def new_links(self) -> list[CompressedLink] | None:
         """A worker's compressed wires; where machines have centers, only those have them."""
         return None if self.machines is not None else links_of(self.compression, self.center)
 
@@ -158,9 +161,10 @@ class Simulation:
         if self.history is not None and not self._recording:
             self._recording = True
             self.center.record(self.history, codec=self.compression or "")
-            self._roll()
+            self.roll()
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
+        """Write down who is alive from here on."""
         if self.history is not None:
             self.history.roll(self._rolls, [worker.state.rank for worker in self.living], max(1, self.alive))
             self._rolls += 1
@@ -312,43 +316,6 @@ class Simulation:
             return None
         self.struck += 1
         return self.faults[self.struck - 1]
-
-    def strike(self, fault: Fault) -> None:
-        """Let a fault happen to its worker."""
-        worker = self.workers[fault.worker]
-        self.on_record(Event(fault.what, fault.time, fault.worker, f"{fault.amount:g}" if fault.amount else ""))
-        if fault.what == "death":
-            worker.alive = False
-            self.gradients.drop(worker.state)
-            self._recount(fault.worker)
-        elif fault.what == "join" and not worker.alive:
-            worker.alive = True
-            self._recount(fault.worker)
-            worker.paused_until, worker.slowness, worker.in_flight = 0.0, 1.0, []
-            center = self.center_of(worker)
-            worker.seen = [part.version for part in center.parts]
-            worker.state.join(center.x)
-            worker.links = self._links()
-            if self._make_scheduler is not None:
-                # The rate decays on the worker's own clock, which starts anew.
-                for group in worker.state.replica.optimizer.param_groups:
-                    group["lr"] = group["initial_lr"]
-                worker.scheduler = self._make_scheduler(worker.state.replica.optimizer)
-                worker.state.replica.rates = [float(g["lr"]) for g in worker.state.replica.optimizer.param_groups]
-        elif fault.what == "pause":
-            worker.paused_until = fault.time + fault.amount
-        elif fault.what == "slow":
-            worker.slowness = fault.amount
-        if fault.what in ("death", "join"):
-            self.alive = len(self.living)
-            self._roll()
-            self.on_record(Event("workers", fault.time, None, f"{self.alive} alive, scale {self.scale(worker):.6g}"))
-
-    def _recount(self, rank: int) -> None:
-        if self.levels is None:
-            self.center.forget(rank)
-        else:
-            self.levels.recount(rank)
 
     # saving ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from easgd.experiments.paper.rates import CIFAR, DESCENDANTS, ETA, IMAGENET, PAI
 from easgd.experiments.paper.scales import Group, Scale
 
 Grid = dict[str, Any]
+SPRING_OF_FOUR = 0.9 / 4
+"""α = β/p with p = 4."""
 DOWNPOURS = ("downpour", "adownpour", "mvadownpour")
 
 
@@ -76,16 +78,19 @@ def pairs(scale: Scale) -> Grid:
     seconds = {"smoke": 6.0, "laptop": 1000.0, "paper": 1200.0}[scale.name]
     groups = [scale.group("msgd", lr=rates["msgd"], seconds=seconds)]
     groups += [scale.group("eamsgd", p, 10, lr=rates["eamsgd"]) for p in (4, 16)]
-    return _grid(scale, [*groups, scale.group("eamsgd", 16, 10, lr=max(rates["eamsgd"]), moving_rate=0.9 / 4)])
+    return _grid(scale, [*groups, _sixteen_like_four(scale)])
+
+
+def _sixteen_like_four(scale: Scale, **more: Any) -> Group:
+    """EAMSGD with p = 16, the spring of four and the largest rate: the fastest p = 16 that was found."""
+    return scale.group("eamsgd", 16, 10, lr=max(PAIRS[scale.name]["eamsgd"]), moving_rate=SPRING_OF_FOUR, **more)
 
 
 def seeds(scale: Scale) -> Grid:
     """MSGD, EAMSGD with p = 4, and the p = 16 of `pairs` that was the fastest, with three seeds each."""
-    rate = max(PAIRS[scale.name]["eamsgd"])
     # On a laptop a run is as long as 30 % takes with two measurements more, MSGD as 25 % takes.
     alone, four, sixteen = (_until(scale, seconds) for seconds in (300.0, 70.0, 50.0))
-    groups = [scale.group("msgd", **alone), scale.group("eamsgd", 4, 10, **four)]
-    groups.append(scale.group("eamsgd", 16, 10, lr=rate, moving_rate=0.9 / 4, **sixteen))
+    groups = [scale.group("msgd", **alone), scale.group("eamsgd", 4, 10, **four), _sixteen_like_four(scale, **sixteen)]
     return _grid(scale, groups, seed=[0, 1, 2])
 
 
@@ -93,9 +98,9 @@ def footnotes(scale: Scale) -> Grid:
     """Asynchronous ADMM beside EASGD, and EAMSGD whose workers start at points of their own; p = 4."""
     groups = [scale.group("easgd", 4, 1, **_compared(scale, "easgd"))]
     for lr in CIFAR[scale.name]["admm"]:
-        spring = 0.9 / 4 / lr  # ρ = α/η: the spring of EASGD beside it
+        penalty = SPRING_OF_FOUR / lr  # ρ = α/η: the spring of EASGD beside it
         short = _compared(scale, "admm") | _until(scale, 40.0)
-        groups.append(scale.group("admm", 4, 1, lr=lr, rho=spring, **short))
+        groups.append(scale.group("admm", 4, 1, lr=lr, rho=penalty, **short))
     groups += [scale.group("eamsgd", 4, 10), scale.group("eamsgd", 4, 10, start="apart", **_until(scale, 30.0))]
     return _grid(scale, groups)
 

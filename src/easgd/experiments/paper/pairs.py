@@ -49,8 +49,11 @@ def settled(entry: ReportRun, level: float, every: float = 0.0) -> float:
 def name_of(config: Config) -> str:
     """Name method, p and rate, and the spring where it is not the paper's."""
     workers = "" if config.method_class.sequential else f" p = {config.workers}"
-    spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
-    return f"{config.method_class.name}{workers}, η = {config.lr:g}{spring}"
+    return f"{config.method_class.name}{workers}, {_rate(config)}"
+
+
+def _rate(config: Config) -> str:
+    return f"η = {config.lr:g}" + ("" if config.moving_rate is None else f", α = {config.moving_rate:g}")
 
 
 @dataclass(frozen=True)
@@ -208,9 +211,8 @@ def _chosen(known: Sequence[Settings], budget: float) -> Settings:
 
 def _picked(one: Settings, budget: float) -> Cell:
     early = f", watched {one.watched:.0f} s" if one.watched < budget - one.interval else ""
-    config = one.choice.config
-    spring = "" if config is None or config.moving_rate is None else f", α = {config.moving_rate:g}"
-    return one.name, f"η = {one.choice.lr:g}{spring} ({100 * one.best_within(budget):.1f} %{early})"
+    assert one.choice.config is not None
+    return one.name, f"{_rate(one.choice.config)} ({100 * one.best_within(budget):.1f} %{early})"
 
 
 def _curves(clock: str, lines: Sequence[Line], looks: Sequence[Look], level: float) -> Panel:

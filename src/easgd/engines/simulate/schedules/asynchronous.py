@@ -11,6 +11,7 @@ from torch import Tensor
 from easgd.center.levels import machine_of
 from easgd.engines.simulate.exchange_cost import Queue
 from easgd.engines.simulate.periods import set_periods
+from easgd.engines.simulate.strike import strike
 from easgd.faults import Fault
 from easgd.worker.state import WorkerState
 
@@ -227,7 +228,7 @@ class Asynchronous:
                     if message is not None:
                         self.in_flight[event[1]] = message.clone()
         joins = fault.what == "join" and not worker.alive
-        self.sim.strike(fault)
+        strike(self.sim, fault)
         if joins:
             self._begin(worker)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from easgd.engines.simulate.strike import strike
+
 if TYPE_CHECKING:
     from easgd.engines.simulate.engine import Simulation
 
@@ -26,10 +28,10 @@ class Schedule(Protocol):
 def settle_faults(sim: Simulation) -> bool:
     """Let everything happen that is due; if nobody lives, wait for a join. False if nobody will."""
     while (fault := sim.next_fault(sim.time)) is not None:
-        sim.strike(fault)
+        strike(sim, fault)
     while not sim.living:
         if (fault := sim.next_fault(float("inf"))) is None:
             return False
         sim.time = max(sim.time, fault.time)
-        sim.strike(fault)
+        strike(sim, fault)
     return True
