@@ -12,6 +12,9 @@ from easgd.errors import refuse
 class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gamma))
     """η_t = η/(1 + γt)^0.5 on each worker's own clock (supplement, "Dependence of the communication period").
 
+    With `warmup` the rate rises to that in equal steps first: η/N at the first of N steps, η at the last of them. It
+    is not in the paper. γ = 0 leaves the rate alone from then on.
+
     Example:
         >>> import torch, easgd
         >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
@@ -21,14 +24,17 @@ class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gam
         [0.05]
     """
 
-    def __init__(self, gamma: float) -> None:
+    def __init__(self, gamma: float, warmup: int = 0) -> None:
         if not 0 <= gamma < float("inf"):
             raise refuse("gamma", gamma, "the decay γ is finite and not negative", "write gamma=1e-4")
-        self.gamma = gamma
+        if warmup < 0:
+            raise refuse("warmup", warmup, "it is a number of steps", "write warmup=100, or leave it out")
+        self.gamma, self.warmup = gamma, warmup
 
     def __call__(self, t: int) -> float:
-        """Return the factor of step t."""
-        return float((1 + self.gamma * t) ** -0.5)
+        """Return the factor of step t, counted from 0."""
+        rise = (t + 1) / self.warmup if t < self.warmup else 1.0
+        return float(rise * (1 + self.gamma * t) ** -0.5)
 
 
 def first_drop(scheduler: Any, loss: float | None) -> bool:

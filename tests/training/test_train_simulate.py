@@ -354,16 +354,41 @@ def test_stagnation_divides_by_five_and_then_by_two():
     assert rates == [1, 1, 1, 1, 1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1]
 
 
-@pytest.mark.parametrize("decay", ["sqrt", "stagnation"])
-def test_a_decaying_rate_survives_a_resume(tmp_path, decay):
-    settings = {**SMALL, "method": "eamsgd", "decay": decay, "gamma": 0.1, "checkpoint_every": 0.01}
+def test_a_warm_up_rises_in_equal_steps_and_meets_the_decay():
+    """Four steps to η = 1, then 1/√(1 + 3t): t = 4 and 5 give 1/√13 and 1/4."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    alone = torch.optim.lr_scheduler.LambdaLR(optimizer, easgd.decay(0.0, warmup=4))
+    assert [alone.lr_lambdas[0](t) for t in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    both = [easgd.decay(3.0, warmup=4)(t) for t in range(6)]
+    assert both == pytest.approx([0.25, 0.5 / 2, 0.75 / 7**0.5, 1 / 10**0.5, 1 / 13**0.5, 1 / 4])
+
+
+def test_a_warm_up_begins_with_small_steps(tmp_path):
+    """After one step of one worker x has moved by η/N times the gradient, a hundredth of what it moves without."""
+    settings = {**SMALL, "method": "sgd", "workers": 1, "steps": 1, "weight_decay": 0.0}
+    start, whole, warm = (
+        easgd.train({**settings, **more}, tmp_path / name).center["layers.1.weight"]
+        for name, more in (("start", {"lr": 1e-12}), ("whole", {}), ("warm", {"warmup": 100}))
+    )
+    torch.testing.assert_close(100 * (warm - start), whole - start, rtol=1e-3, atol=1e-5)
+
+
+def test_a_warm_up_and_a_rate_that_the_loss_decides_are_refused():
+    with pytest.raises(ValueError, match=r"warmup = 5: with the decay stagnation .* leave one out"):
+        easgd.Config(decay="stagnation", warmup=5)
+
+
+@pytest.mark.parametrize("decay", ["sqrt", "stagnation", "warm-up"])
+def test_a_changing_rate_survives_a_resume(tmp_path, decay):
+    settings = {**SMALL, "method": "eamsgd", "checkpoint_every": 0.01}
+    settings |= {"warmup": 100} if decay == "warm-up" else {"decay": decay, "gamma": 0.1}
     easgd.train({**settings, "steps": 150}, tmp_path / "whole")
     easgd.train({**settings, "steps": 70, "evaluate_every": 100.0}, tmp_path / "part")
     easgd.resume(tmp_path / "part", steps=150)
     assert (tmp_path / "part" / FILES[2]).read_bytes() == (tmp_path / "whole" / FILES[2]).read_bytes()
     if decay == "stagnation":
         return  # digits do not stagnate within 150 steps; that the rate drops is tested by hand above
-    constant = easgd.train({**settings, "steps": 150, "decay": "constant"}, tmp_path / "constant")
+    constant = easgd.train({**settings, "steps": 150, "decay": "constant", "warmup": 0}, tmp_path / "constant")
     assert not torch.equal(constant.center["layers.1.weight"], easgd.Run(tmp_path / "whole").center["layers.1.weight"])
 
 

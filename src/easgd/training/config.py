@@ -97,6 +97,7 @@ class Config(Checked):
         "of η: none, η/√(1+γt), or ÷5 then ÷2 when the loss stagnates", "constant", group=STEP
     )
     gamma: NonNegative = option("γ of the decay sqrt", 1e-4, group=STEP)
+    warmup: Natural = option("first steps of each worker, in which η rises to its value", 0, group=STEP)
 
     steps: Count | None = option("stop after this many steps of each worker", group=LENGTH)
     epochs: Positive | None = option("stop when all workers together have seen the set this often", group=LENGTH)
@@ -161,6 +162,8 @@ class Config(Checked):
         if self.start == "apart" and self.engine != "simulate":
             why = f"with engine {self.engine} workers join at the center"
             raise refuse("start", "apart", why, 'write engine="simulate"')
+        if self.warmup and self.decay == "stagnation":
+            raise refuse("warmup", self.warmup, "with the decay stagnation the loss says what η is", "leave one out")
         check_factor(self.guard)
         if self.compression != "none" and self.engine == "local":
             remedy = 'leave it out, or write engine="ray"'
@@ -172,6 +175,11 @@ class Config(Checked):
     def method_class(self) -> type[Method]:
         """The class of the method, which describes it."""
         return registry.get(self.method)
+
+    @property
+    def has_constant_rate(self) -> bool:
+        """Whether η stays as it is for the whole run."""
+        return self.decay == "constant" and not self.warmup
 
     def resolved(self) -> Config:
         """Return the settings with every default filled in; check that the method accepts them."""

@@ -42,7 +42,7 @@ class SimulationRunner:
         self.sim = Simulation(
             self.gradient, self.gradient.x0, config.make_method(), lr=config.lr or 0.0, workers=config.workers or 1,
             schedule=config.schedule, seed=config.seed, cost=cost,  # type: ignore[arg-type]
-            optimizer=self.task.optimizer, scheduler=self.task.scheduler if config.decay != "constant" else None,
+            optimizer=self.task.optimizer, scheduler=None if config.has_constant_rate else self.task.scheduler,
             parallel=config.parallel, on_record=self._record, faults=folder.faults(),
             compression=None if config.compression == "none" else config.compression, guard=config.guard,
             history=new_history(folder) if config.history else None, starts=self._starts(),

@@ -84,13 +84,13 @@ class Task:
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
         """Return the schedule of η on a worker's own clock; None if η is constant."""
-        match self.config.decay:
-            case "sqrt":
-                return torch.optim.lr_scheduler.LambdaLR(optimizer, decay(self.config.gamma))
-            case "stagnation":
-                return Stagnation(optimizer, window=self.epoch_steps)
-            case _:
-                return None
+        config = self.config
+        if config.decay == "stagnation":
+            return Stagnation(optimizer, window=self.epoch_steps)
+        if config.has_constant_rate:
+            return None
+        gamma = config.gamma if config.decay == "sqrt" else 0.0
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, decay(gamma, config.warmup))
 
     @property
     def epoch_steps(self) -> int:

@@ -104,6 +104,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
         more: list[str] = [config.compression] if config.compression != "none" else []
         more += [f"α = {config.moving_rate:g}"] if config.moving_rate is not None else []
         more += [f"ρ = {config.rho:g}"] if config.rho is not None else []
+        more += [f"warm-up of {config.warmup} steps"] if config.warmup else []
         more += ["workers start apart"] if config.start == "apart" else []
         more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
         more += ["decay at stagnation"] if config.decay == "stagnation" else []

@@ -47,13 +47,14 @@ def settled(entry: ReportRun, level: float, every: float = 0.0) -> float:
 
 
 def name_of(config: Config) -> str:
-    """Name method, p and rate, and the spring where it is not the paper's."""
+    """Name method, p and rate, and a spring or a warm-up that is not the paper's."""
     workers = "" if config.method_class.sequential else f" p = {config.workers}"
     return f"{config.method_class.name}{workers}, {_rate(config)}"
 
 
 def _rate(config: Config) -> str:
-    return f"η = {config.lr:g}" + ("" if config.moving_rate is None else f", α = {config.moving_rate:g}")
+    spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
+    return f"η = {config.lr:g}{spring}" + (f", warm-up of {config.warmup} steps" if config.warmup else "")
 
 
 @dataclass(frozen=True)
