@@ -9,7 +9,7 @@ import pytest
 
 from easgd.cli import main
 from easgd.experiments.paper import pairs
-from easgd.experiments.paper.pairs import Settings
+from easgd.experiments.paper.repeated import Repeated, repeated
 from easgd.report.data import build
 from measured_runs import write_run
 
@@ -33,7 +33,7 @@ def runs(tmp_path):
 @pytest.fixture
 def known(runs):
     model = build([runs], [0.3, 0.2], None, every=True)
-    return {settings.name: settings for settings in map(Settings, model.choices)}
+    return {one.name: one for one in repeated(model.entries)}
 
 
 def test_a_time_is_the_first_of_three_in_a_row(known):
@@ -67,7 +67,7 @@ def test_the_rule_takes_the_smallest_error_within_the_budget(known, monkeypatch)
         ["5", "η = 0.05 (20.0 %)", "5", "η = 0.1, α = 0.5 (20.0 %, watched 3 s)", "1", "5.0×"],
         ["8", "η = 0.01 (15.0 %)", "6", "η = 0.1, α = 0.5 (20.0 %, watched 3 s)", "1", "6.0×"],
     ]
-    monkeypatch.setattr(Settings, "papers", True)
+    monkeypatch.setattr(Repeated, "papers", True)
     assert [name for _, name in pairs.rule([many], alone, 0.2).columns[3::3]] == [
         "EAMSGD p = 16, α = 0.9/p", "EAMSGD p = 16, any α",
     ]  # fmt: skip

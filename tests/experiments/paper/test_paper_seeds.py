@@ -7,6 +7,7 @@ import pytest
 
 from easgd.cli import main
 from easgd.experiments.paper import seeds
+from easgd.experiments.paper.repeated import repeated
 from easgd.report.data import build
 from measured_runs import write_run
 
@@ -31,7 +32,7 @@ def runs(tmp_path):
 
 @pytest.fixture
 def known(runs):
-    return {one.name.split(",")[0]: one for one in seeds.repeated(build([runs], [0.4, 0.3], None, every=True).entries)}
+    return {one.name.split(",")[0]: one for one in repeated(build([runs], [0.4, 0.3], None, every=True).entries)}
 
 
 def test_seeds_are_one_group_whatever_their_budget(known):

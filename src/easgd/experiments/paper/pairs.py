@@ -8,92 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
 from easgd.experiments.paper.drawing import PaperFigure
-from easgd.experiments.paper.numbers import first_of_three
-from easgd.report.data import Line
-from easgd.report.entry import ReportRun
+from easgd.experiments.paper.repeated import SETTLED, Repeated, repeated
 from easgd.report.figure import Axis, BarSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow
-from easgd.report.levels import time_to
 from easgd.report.style import COLOURS, Look
 from easgd.report.table import Cell, Table, cell, percent
-from easgd.training.config import Config
-from easgd.training.select import Choice
 
 BUDGETS = (300.0, 600.0, 1000.0)
 """Virtual seconds for which the paper's rule is applied."""
 GREYS = ("#000000", "#5a5a5a", "#8c8c8c", "#b4b4b4")
 """Of MSGD's rates, the largest first; the workers' have colours."""
-SETTLED = "A time is that of the first of three measurements in a row at or below the level."
 
 
-def settled(entry: ReportRun, level: float, every: float = 0.0) -> float:
-    """Return the time of the first of three measurements in a row at or below a test error, or infinity.
-
-    With `every`, of the measurements those count that are nearest to its multiples: a run that is measured more often
-    has more chances to be seen at a level.
-    """
-    time, error = entry.curves["time"], entry.curves["test_error"]
-    if every > 0:
-        kept = [int(np.argmin(abs(time - at))) for at in np.arange(0.0, float(time[-1]) + every / 2, every)]
-        time, error = time[kept], error[kept]
-    place = first_of_three(error.tolist(), level)
-    return math.inf if place is None else float(time[place])
-
-
-def name_of(config: Config) -> str:
-    """Name method, p and rate, and a spring or a warm-up that is not the paper's."""
-    workers = "" if config.method_class.sequential else f" p = {config.workers}"
-    return f"{config.method_class.name}{workers}, {_rate(config)}"
-
-
-def _rate(config: Config) -> str:
-    spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
-    return f"η = {config.lr:g}{spring}" + (f", warm-up of {config.warmup} steps" if config.warmup else "")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One method with one learning rate, over its seeds."""
-
-    choice: Choice[ReportRun]
-
-    @property
-    def name(self) -> str:
-        assert self.choice.config is not None
-        return name_of(self.choice.config)
-
-    @property
-    def papers(self) -> bool:
-        """Whether its spring is the paper's, α = β/p."""
-        return self.choice.config is not None and self.choice.config.moving_rate is None
-
-    @property
-    def watched(self) -> float:
-        return min(float(entry.curves["time"][-1]) for entry in self.choice.counted)
-
-    @property
-    def interval(self) -> float:
-        """Virtual seconds between two measurements."""
-        times = self.choice.counted[0].curves["time"]
-        return float(times[1] - times[0]) if len(times) > 1 else math.nan
-
-    def time_to(self, level: float, every: float = 0.0) -> float:
-        """Return the median over the seeds; infinite if half of them never settled there."""
-        return median(settled(entry, level, every) for entry in self.choice.counted)
-
-    def best_within(self, budget: float) -> float:
-        """Return the mean over the seeds of the smallest test error of the first `budget` seconds."""
-        errors = [e.curves["test_error"][e.curves["time"] <= budget] for e in self.choice.counted]
-        return sum(float(one.min()) for one in errors) / len(errors)
-
-
-def sooner(one: Settings, alone: Settings, level: float) -> Cell:
+def sooner(one: Repeated, alone: Repeated, level: float) -> Cell:
     """Return how many times sooner one is at a level, at least so many times where the other never got there."""
     own, theirs = one.time_to(level), alone.time_to(level)
     if math.isinf(own):
@@ -106,20 +37,19 @@ def sooner(one: Settings, alone: Settings, level: float) -> Cell:
 def draw(figure: PaperFigure) -> list[Path]:
     """Draw test errors over a logarithmic time axis, and the speed-ups against each rate of MSGD."""
     model = figure.model
-    lines = sorted(model.lines, key=_order)
-    known = [Settings(line.choice) for line in lines]
-    alone, parallel = [s for s in known if s.choice.sequential], [s for s in known if not s.choice.sequential]
+    known = repeated(model.entries)
+    alone, parallel = [one for one in known if one.sequential], [one for one in known if not one.sequential]
     level = telling(model.levels, parallel, alone)
     figure.tables += [times(known, model.levels), alike(known, model.levels), matrix(parallel, alone, model.levels)]
     if figure.scale.data == "cifar10":  # digits are learned in a few of the virtual seconds that `BUDGETS` has
         figure.tables.append(rule(parallel, alone, level))
     looks = [Look(GREYS[k % len(GREYS)], (9, 4)) for k in range(len(alone))]
     looks += [Look(COLOURS[1 + k % (len(COLOURS) - 1)], ()) for k in range(len(parallel))]
-    panels = [_curves(model.clock, lines, looks, level), _bars(parallel, alone, looks[len(alone) :], level)]
+    panels = [_curves(model.clock, known, looks, level), _bars(parallel, alone, looks[len(alone) :], level)]
     return figure.write(FigureSpec([PanelRow(panels, legend_columns=3)], size=(11.5, 4.6)))
 
 
-def telling(levels: Sequence[float], *sides: Sequence[Settings]) -> float:
+def telling(levels: Sequence[float], *sides: Sequence[Repeated]) -> float:
     """Return the hardest level that two of each side have come to, or as many as ever did."""
 
     def there(level: float) -> int:
@@ -128,20 +58,14 @@ def telling(levels: Sequence[float], *sides: Sequence[Settings]) -> float:
     return max(levels, key=lambda level: (there(level), -level))
 
 
-def _order(line: Line) -> tuple[int, float, float]:
-    config = line.choice.config
-    assert config is not None
-    return config.workers or 1, -(config.lr or 0.0), config.moving_rate or 0.0
-
-
-def times(known: Sequence[Settings], levels: Sequence[float]) -> Table:
+def times(known: Sequence[Repeated], levels: Sequence[float]) -> Table:
     """Time to each level, a row for each rate."""
     columns = [("settings", "method and rate"), ("interval", "measured every [s]")]
     columns += [(f"to_{level:g}", f"to {100 * level:.3g} %") for level in levels] + [("best", "best error")]
     rows = [
         [
             cell(one.name), cell(one.interval, ".3g"), *(_time(one, level) for level in levels),
-            percent(one.choice.score),
+            percent(one.best),
         ]
         for one in known
     ]  # fmt: skip
@@ -149,7 +73,7 @@ def times(known: Sequence[Settings], levels: Sequence[float]) -> Table:
     return Table("time-to-error", "Time to a test error at every rate", columns, rows, note)
 
 
-def alike(known: Sequence[Settings], levels: Sequence[float]) -> Table:
+def alike(known: Sequence[Repeated], levels: Sequence[float]) -> Table:
     """Time to each level where all are measured as seldom as the one that is measured most seldom."""
     every = max(round(one.interval, 1) for one in known)
     columns = [("settings", "method and rate"), *((f"to_{level:g}", f"to {100 * level:.3g} %") for level in levels)]
@@ -161,17 +85,17 @@ def alike(known: Sequence[Settings], levels: Sequence[float]) -> Table:
     return Table("one-interval", f"The same, all measured every {every:g} s", columns, rows, note)
 
 
-def _time(one: Settings, level: float) -> Cell:
-    time, once = one.time_to(level), time_to(one.choice, level)
+def _time(one: Repeated, level: float) -> Cell:
+    time, once = one.time_to(level), one.once(level)
     if math.isfinite(time):
         return time, f"{time:.0f}"
     return None, f"> {one.watched:.0f}" + (f" (once at {once:.0f})" if math.isfinite(once) else "")
 
 
-def matrix(parallel: Sequence[Settings], alone: Sequence[Settings], levels: Sequence[float]) -> Table:
+def matrix(parallel: Sequence[Repeated], alone: Sequence[Repeated], levels: Sequence[float]) -> Table:
     """Speed-ups of every pair, at the levels that some of them came to."""
     columns = [("level", "to"), ("settings", "sooner than")]
-    columns += [(f"against_{one.choice.lr:g}", one.name) for one in alone]
+    columns += [(f"against_{one.config.lr:g}", one.name) for one in alone]
     rows: list[list[Cell]] = []
     for level in levels:
         for one in parallel:
@@ -182,10 +106,10 @@ def matrix(parallel: Sequence[Settings], alone: Sequence[Settings], levels: Sequ
     return Table("pairs", "Every pair of rates", columns, rows, note)
 
 
-def rule(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) -> Table:
+def rule(parallel: Sequence[Repeated], alone: Sequence[Repeated], level: float) -> Table:
     """Return which rates have the smallest error within a budget, and the speed-up of that pair."""
     columns = [("budget", "budget [s]"), ("msgd", "MSGD"), ("msgd_time", "its time [s]")]
-    sixteen = [one for one in parallel if one.choice.config and one.choice.config.workers == 16]
+    sixteen = [one for one in parallel if one.config.workers == 16]
     springs = [("paper", [one for one in sixteen if one.papers], "α = 0.9/p"), ("any", sixteen, "any α")]
     springs = [spring for spring in springs if spring[1]] if alone else []
     for key, _, words in springs:
@@ -206,30 +130,29 @@ def rule(parallel: Sequence[Settings], alone: Sequence[Settings], level: float) 
     return Table("rule", "The paper's rule at three budgets", columns, rows, note)
 
 
-def _chosen(known: Sequence[Settings], budget: float) -> Settings:
+def _chosen(known: Sequence[Repeated], budget: float) -> Repeated:
     return min(known, key=lambda one: one.best_within(budget))
 
 
-def _picked(one: Settings, budget: float) -> Cell:
+def _picked(one: Repeated, budget: float) -> Cell:
     early = f", watched {one.watched:.0f} s" if one.watched < budget - one.interval else ""
-    assert one.choice.config is not None
-    return one.name, f"{_rate(one.choice.config)} ({100 * one.best_within(budget):.1f} %{early})"
+    return one.name, f"{one.rate} ({100 * one.best_within(budget):.1f} %{early})"
 
 
-def _curves(clock: str, lines: Sequence[Line], looks: Sequence[Look], level: float) -> Panel:
+def _curves(clock: str, known: Sequence[Repeated], looks: Sequence[Look], level: float) -> Panel:
     series: list[LineSeries | HorizontalLine] = []
-    for line, look in zip(lines, looks, strict=True):
-        time, error = line.mean["time"], 100 * line.mean["test_error"]
-        series.append(LineSeries(time[1:], error[1:], Settings(line.choice).name, look))  # 0 s is nowhere on this axis
+    for one, look in zip(known, looks, strict=True):
+        time, errors = one.errors()
+        series.append(LineSeries(time[1:], 100 * np.median(errors, 0)[1:], one.name, look))  # 0 s is off this axis
     series.append(HorizontalLine(100 * level, Look("0.6", ())))
-    first = min(float(line.mean["time"][1]) for line in lines)
-    last = max(float(line.mean["time"][-1]) for line in lines)
+    first = min(float(one.errors()[0][1]) for one in known)
+    last = max(one.watched for one in known)
     x = Axis(f"{clock} [s]", "log", {"log": (first, 1.05 * last)})
     y = Axis("test error of the center [%]", limits={"linear": (0, None)})
     return Panel("errors", x, y, series)
 
 
-def _bars(parallel: Sequence[Settings], alone: Sequence[Settings], looks: Sequence[Look], level: float) -> Panel:
+def _bars(parallel: Sequence[Repeated], alone: Sequence[Repeated], looks: Sequence[Look], level: float) -> Panel:
     """Return a group of bars for each rate of MSGD."""
     count, series = len(parallel), []
     width = 0.84 / max(count, 1)
@@ -241,5 +164,5 @@ def _bars(parallel: Sequence[Settings], alone: Sequence[Settings], looks: Sequen
         series.append(BarSeries(places, heights, one.name, look.colour, 0.92 * width, texts))
     highest = max((y for bars in series for y in bars.y if math.isfinite(y)), default=1.0)
     y = Axis(f"times sooner at {100 * level:.3g} %", limits={"linear": (0, 1.2 * highest)})
-    names = [f"η = {one.choice.lr:g}" for one in alone]
+    names = [f"η = {one.config.lr:g}" for one in alone]
     return Panel("pairs", Axis("than MSGD with", names=names), y, series, legend="none")

@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from easgd.experiments.paper.drawing import PaperFigure
-from easgd.experiments.paper.pairs import SETTLED, name_of, settled
-from easgd.report.entry import ReportRun
+from easgd.experiments.paper.repeated import SETTLED, Repeated, repeated
 from easgd.report.figure import Axis, BandSeries, FigureSpec, HorizontalLine, LineSeries, Panel, PanelRow, Series
 from easgd.report.style import Look, look_at
 from easgd.report.table import Cell, Table, cell
-from easgd.training.select import BUDGETS, INCIDENTAL
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """One method at one rate, over its seeds."""
-
-    name: str
-    sequential: bool
-    runs: list[ReportRun]
-
-    @property
-    def watched(self) -> float:
-        return min(float(run.curves["time"][-1]) for run in self.runs)
-
-    def times(self, level: float) -> list[float]:
-        """Return each seed's time to a level, the soonest first; infinite where it never settled there."""
-        return sorted(settled(run, level) for run in self.runs)
-
-    def errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return times, and the test errors of all seeds there [seeds, times], for as long as all were watched."""
-        time = self.runs[0].curves["time"]
-        time = time[time <= self.watched]
-        return time, np.stack([np.interp(time, run.curves["time"], run.curves["test_error"]) for run in self.runs])
-
-
-def repeated(entries: Sequence[ReportRun]) -> list[Repeated]:
-    """Put runs together that differ in their seed, and in how long they were allowed to train."""
-    groups: dict[object, list[ReportRun]] = {}
-    for entry in entries:
-        groups.setdefault(entry.config.key({"seed", *INCIDENTAL, *BUDGETS}), []).append(entry)
-    found = []
-    for runs in groups.values():
-        config = runs[0].config
-        ordered = sorted(runs, key=lambda run: run.config.seed)
-        found.append(Repeated(name_of(config), config.method_class.sequential, ordered))
-    return sorted(found, key=lambda one: (one.runs[0].config.workers or 1, one.name))
 
 
 def draw(figure: PaperFigure) -> list[Path]:
