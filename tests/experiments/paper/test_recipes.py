@@ -44,6 +44,13 @@ def test_figure_2_is_the_papers_grid():
     assert {c.init_seed for c in found} == {0}
 
 
+def test_figure_2_on_a_laptop_has_the_papers_periods_and_a_common_time():
+    found = [c for c in configs("fig2", "laptop") if c.method not in ("msgd", "mdownpour")]
+    assert len(found) == 5 * 4
+    assert {c.period for c in found} == {1, 4, 16, 64}
+    assert min(c.seconds or 0 for c in found) == 60
+
+
 def test_figure_3_has_the_papers_periods_and_workers():
     found = configs("fig3", "paper")
     periods = {c.method: c.period for c in found}
