@@ -37,6 +37,12 @@ class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gam
         return float(rise * (1 + self.gamma * t) ** -0.5)
 
 
+def full_rate(optimizer: torch.optim.Optimizer) -> float:
+    """Return η without a scheduler's warm-up or decay, as far as it is written in the first parameter group."""
+    group = optimizer.param_groups[0]
+    return max(float(group[name]) for name in ("lr", "initial_lr", "max_lr") if name in group)
+
+
 def first_drop(scheduler: Any, loss: float | None) -> bool:
     """Tell a scheduler that wants it the loss of a step; return whether that made the rate drop for the first time."""
     if loss is None or not hasattr(scheduler, "observe"):

@@ -98,7 +98,7 @@ def test_a_script_that_never_attaches_is_told_that_there_is_no_center(capsys):
 def test_a_death_costs_one_worker_and_decides_the_exit_code(capsys):
     launcher, code = launched(Backend([[(1, 7)]]))
     assert (code, launcher.exit_codes) == (7, {0: 0, 1: 7})
-    assert "worker 1 died (code 7); 1 go on" in capsys.readouterr().err
+    assert "worker 1 died (code 7); 1 other goes on" in capsys.readouterr().err
 
 
 def test_a_signal_is_exit_code_1(capsys):

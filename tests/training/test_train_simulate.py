@@ -378,6 +378,13 @@ def test_a_warm_up_and_a_rate_that_the_loss_decides_are_refused():
         easgd.Config(decay="stagnation", warmup=5)
 
 
+def test_a_run_with_a_warm_up_says_so(tmp_path):
+    assert easgd.Config(warmup=10, lr=0.1).shown_rate == "η = 0.1 after 10 steps"
+    easgd.train({**SMALL, "steps": 20, "warmup": 10, "workers": 2, "engine": "local", "lr": 0.1}, tmp_path / "a")
+    joins = [record for record in easgd.Run(tmp_path / "a").records() if getattr(record, "event", "") == "join"]
+    assert [join.attached.lr for join in joins] == [0.1, 0.1], "not that of the first step"
+
+
 @pytest.mark.parametrize("decay", ["sqrt", "stagnation", "warm-up"])
 def test_a_changing_rate_survives_a_resume(tmp_path, decay):
     settings = {**SMALL, "method": "eamsgd", "checkpoint_every": 0.01}

@@ -11,6 +11,7 @@ from torch import nn
 
 import easgd
 from attaching import net, train
+from easgd.learning_rate import full_rate
 from easgd.worker import open_workers, script_checks
 
 
@@ -71,6 +72,43 @@ def test_an_optimizer_that_is_made_again_is_noticed_once(run_folder, capsys, mon
     err = capsys.readouterr().err
     assert err.count("another optimizer (Adam) has taken the last 3 steps") == 1
     assert worker.clock == 2
+
+
+def test_an_optimizer_of_another_model_is_warned_of(run_folder, capsys):
+    model = net()
+    worker = easgd.attach(model, torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), easgd.EASGD(period=2))
+    assert capsys.readouterr().err.count("worker 0: the optimizer has none of the model's parameters") == 1
+    worker.close()
+
+
+def test_an_optimizer_of_some_parameters_and_others_is_no_news(run_folder, capsys):
+    model, loss = net(), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([next(model.parameters()), *loss.parameters()], lr=0.1)
+    easgd.attach(model, optimizer, easgd.EASGD(period=2)).close()
+    assert "the optimizer has none" not in capsys.readouterr().err
+
+
+def test_parameters_in_the_place_of_a_model_are_refused_in_one_line():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(easgd.SettingError, match=r"model = generator: it must be an nn.Module; write easgd.attach\("):
+        easgd.attach(model.parameters(), optimizer, easgd.EASGD())
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda opt: torch.optim.lr_scheduler.LambdaLR(opt, easgd.decay(0.0, warmup=100)),
+        lambda opt: torch.optim.lr_scheduler.LinearLR(opt, start_factor=1e-3, total_iters=100),
+        lambda opt: torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.1, total_steps=100),
+    ],
+)
+def test_the_rate_of_a_worker_is_the_one_that_its_warm_up_comes_to(scheduler):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler(optimizer)
+    assert optimizer.param_groups[0]["lr"] < 0.01
+    assert full_rate(optimizer) == 0.1
 
 
 def test_optimizers_of_other_models_and_in_turn_are_no_news(run_folder, capsys, monkeypatch):

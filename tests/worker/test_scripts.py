@@ -349,7 +349,10 @@ import easgd, torch
 from torch import nn
 torch.manual_seed(0)
 x = torch.randn(16, 8)
-model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+class Hidden(nn.Linear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+model = nn.Sequential({hidden}, nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 worker = easgd.attach(model, optimizer, easgd.EASGD(period=2))
 for step in range(4):
@@ -363,9 +366,10 @@ for step in range(4):
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("hidden", ["nn.Linear(8, 8), nn.Dropout(0.5)", "Hidden(8, 8)"])
 @pytest.mark.parametrize(("batch", "warned"), [("x[4 * step : 4 * step + 4]", 1), ("x[torch.randperm(16)[:4]]", 0)])
-def test_dropout_does_not_hide_that_workers_read_the_same_batches(batch, warned, launch):
-    code, out, err = launch(ONE_BATCH.format(batch=batch), workers=2).wait()
+def test_dropout_does_not_hide_that_workers_read_the_same_batches(hidden, batch, warned, launch):
+    code, out, err = launch(ONE_BATCH.format(hidden=hidden, batch=batch), workers=2).wait()
     assert code == 0, err
     first = {line.partition("] ")[2] for line in out.splitlines() if "] loss 0" in line}
     assert len(first) == 2, "the masks differ"

@@ -192,8 +192,7 @@ def report(launcher: Launcher) -> bool:
     for line in [*loss_summary(out), *network_summary(out)]:
         print(line)
     if any(launcher.exit_codes.values()):
-        ends = ", ".join(f"{rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items()))
-        say(f"workers ended with {ends}")
+        say("; ".join(f"worker {rank}: {describe_exit(code)}" for rank, code in sorted(launcher.exit_codes.items())))
     return len(saved) == len(launcher.centers)
 
 

@@ -160,7 +160,8 @@ class Launcher:
         say(f"worker {rank} starts again ({detail})")
 
     def _others(self) -> str:
-        return f"{len(self._living)} go on" if self._living else "none is left"
+        left = len(self._living)
+        return f"{left} other{'s go' if left > 1 else ' goes'} on" if left else "none is left"
 
     def _sweep(self) -> None:
         """Look for other launchers' workers that came or died, or, having joined, for the end of the run."""

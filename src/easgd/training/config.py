@@ -181,6 +181,11 @@ class Config(Checked):
         """Whether η stays as it is for the whole run."""
         return self.decay == "constant" and not self.warmup
 
+    @property
+    def shown_rate(self) -> str:
+        """The rate as a run's first line has it."""
+        return f"η = {self.lr:g}" + (f" after {self.warmup} steps" if self.warmup else "")
+
     def resolved(self) -> Config:
         """Return the settings with every default filled in; check that the method accepts them."""
         digits, method = self.data == "digits", self.method_class

@@ -36,7 +36,7 @@ class Live(Silent):
         method = config.make_method().describe(config.workers, config.lr)
         self._bar.update(self._task, description=config.label)
         self._live.start()
-        self._live.console.print(f"{method}; η = {config.lr:g} on {config.data}, {config.engine} → {folder}")
+        self._live.console.print(f"{method}; {config.shown_rate} on {config.data}, {config.engine} → {folder}")
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
         if time.monotonic() - self._drawn < REDRAW:

@@ -58,7 +58,7 @@ class Plain(Silent):
 
     def begin(self, config: Config, folder: str) -> None:
         method = config.make_method().describe(config.workers, config.lr)
-        self.note(f"{method}; η = {config.lr:g}, {config.workers} workers, {config.data}, {config.engine} → {folder}")
+        self.note(f"{method}; {config.shown_rate}, {config.workers} workers, {config.data}, {config.engine} → {folder}")
 
     def progress(self, share: float, monitor: Monitor, seconds: float) -> None:
         if time.monotonic() - self._last <= 10:

@@ -96,6 +96,10 @@ def attach(
         20
         >>> worker.close()
     """
+    if not isinstance(model, nn.Module):
+        raise refuse(
+            "model", type(model).__name__, "it must be an nn.Module", "write easgd.attach(model, optimizer, …)"
+        )
     if not isinstance(method, Method):
         raise refuse("method", method, "it must be a method of easgd", "write easgd.EASGD(period=10)")
     for what, value, known in (("buffers", buffers, Buffers), ("nonfinite", nonfinite, Policy)):

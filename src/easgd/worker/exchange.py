@@ -96,6 +96,8 @@ class Exchange:
             self.comparing = not compare_first_gradients(
                 self.client, self.replica.params, self.state.rank, self.recorder, self.inputs
             )
+            if not self.comparing:
+                self.inputs.close()
         due = [flight for flight in self.in_flight if flight.due <= clock]
         # Whose turn ends must have exchanged in it, also if the answer is used later.
         for flight in self.in_flight if self.schedule == "round-robin" else due:

@@ -1,6 +1,7 @@
 """Sees whether two workers draw the same batches: then their first gradients are the same to the last bit.
 
-Dropout draws other masks on each, and hides that. Of a model that has it, the inputs of the first step are compared.
+Dropout draws other masks on each, and hides that. Of a model that draws random numbers, by whatever function, the
+inputs of the first step are compared.
 """
 
 from __future__ import annotations
@@ -11,28 +12,61 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.hooks import RemovableHandle
 
 from easgd.center.client import CenterClient
 from easgd.errors import UnreachableError
+from easgd.worker.hooks import TrainingHook
 from easgd.worker.recorder import Recorder
 
 
 class FirstInputs:
-    """What a model with dropout is given before its first step: all of it, since episodes may begin at one state."""
+    """What a model is given before its first step: all of it, since episodes may begin at one state."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=8)
-        self._wanted = any(isinstance(part, _DropoutNd) and part.p > 0 for part in model.modules())
-        self.digest: int | None = None
+        self._given = self._draws = False
+        self._generators: list[Tensor] = []
+        self._hooks: list[RemovableHandle] = []
 
-    def add(self, inputs: Sequence[object]) -> None:
+    def watch(self, model: nn.Module) -> None:
+        """Look on until `close`."""
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self._hooks = [
+            model.register_forward_pre_hook(TrainingHook(lambda args: self.before(args, device))),
+            model.register_forward_hook(TrainingHook(lambda args, output: self.after(device))),
+        ]
+
+    def close(self) -> None:
+        """Stop looking."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def before(self, inputs: Sequence[object], device: torch.device) -> None:
         """Take in the arguments of a forward; those by keyword are not seen."""
-        if self._wanted:
-            for tensor in inputs:
-                if isinstance(tensor, Tensor) and tensor.numel():
-                    self._digest.update(_bytes(tensor))
-                    self.digest = int.from_bytes(self._digest.digest(), "little") >> 1
+        for tensor in inputs:
+            if isinstance(tensor, Tensor) and tensor.numel():
+                self._digest.update(_bytes(tensor))
+                self._given = True
+        self._generators = _generators(device)
+
+    def after(self, device: torch.device) -> None:
+        """See whether the forward has drawn random numbers; actions that are drawn from its output do not count."""
+        drawn = zip(self._generators, _generators(device), strict=True)
+        self._draws = self._draws or not all(torch.equal(old, new) for old, new in drawn)
+
+    @property
+    def digest(self) -> int | None:
+        """Of all inputs; None where the gradient tells as much, or where no input was seen."""
+        return _number(self._digest) if self._draws and self._given else None
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """The states of the generators that a forward on this device draws from."""
+    states = [torch.get_rng_state()]
+    if device.type not in ("cpu", "meta"):
+        states.append(torch.get_device_module(device).get_rng_state(device))
+    return states
 
 
 def compare_first_gradients(
@@ -53,10 +87,7 @@ def compare_first_gradients(
         digest = hashlib.blake2b(digest_size=8)
         for g in gradients:
             digest.update(_bytes(g))
-        what, known = (
-            "computed exactly the same first gradient: they draw the same batches",
-            int.from_bytes(digest.digest(), "little") >> 1,
-        )
+        what, known = "computed exactly the same first gradient: they draw the same batches", _number(digest)
     try:
         same = client.same_gradient(known)
     except UnreachableError:
@@ -69,6 +100,10 @@ def compare_first_gradients(
         recorder.event("warning", line)
         print(f"easgd: warning: {line}", file=sys.stderr)
     return True
+
+
+def _number(digest: hashlib.blake2b) -> int:
+    return int.from_bytes(digest.digest(), "little") >> 1
 
 
 def _dense(gradient: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,27 +16,24 @@ if TYPE_CHECKING:
     from easgd.worker.worker import Worker
 
 
-class BeforeForward:
-    """Begins a step of the worker when the model is about to run.
+class TrainingHook:
+    """Calls a function when the model runs, with its hook's arguments, in training only.
 
-    A module's hooks are saved and copied with it, by `torch.save(model, path)` and `copy.deepcopy(model)`; the worker
+    A module's hooks are saved and copied with it, by `torch.save(model, path)` and `copy.deepcopy(model)`; a worker
     cannot be, and a copy of the model is not trained by it. There a hook that does nothing takes this one's place: the
-    `get` of an empty dictionary, which returns the arguments that it is given, and which any Python can load.
+    end of a `nullcontext`, which takes any arguments, and which any Python can load.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def __call__(self, module: nn.Module, args: Any) -> None:
+    def __call__(self, module: nn.Module, *args: Any) -> None:
         if module.training and torch.is_grad_enabled():
-            if self.worker.exchange.comparing:
-                self.worker.exchange.inputs.add(args)
-            self.worker.begin()
+            self.function(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        empty: dict[nn.Module, Any] = {}
-        return getattr, (empty, "get")
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:
@@ -60,9 +59,11 @@ def install_hooks(worker: Worker, model: nn.Module, optimizer: torch.optim.Optim
             living.close()
 
     atexit.register(at_exit)
+    if worker.exchange.comparing:
+        worker.exchange.inputs.watch(model)
     return [
         # Before FSDP2's own hook, which gathers the weights: a method may set them to the center's first.
-        model.register_forward_pre_hook(BeforeForward(worker), prepend=worker.replica.sharded),
+        model.register_forward_pre_hook(TrainingHook(lambda args: worker.begin()), prepend=worker.replica.sharded),
         optimizer.register_step_pre_hook(before_step),
         optimizer.register_step_post_hook(after_step),
     ]

@@ -2,6 +2,7 @@
 
 weights loaded after `attach`       the workers would be pulled back to the weights that the center began with
 another optimizer takes the steps   nothing would ever be exchanged
+the optimizer is another model's    the center would have none of its steps
 the script ends very early          the center would have nothing of the training
 """
 
@@ -87,6 +88,15 @@ class OtherOptimizers:
                 f"another optimizer ({other}) has taken the last {self.steps} steps with this model, the attached one "
                 f"({mine}) none: nothing is exchanged; give attach the optimizer that steps",
             )
+
+
+def check_optimizer(worker: Worker) -> None:
+    """Say of an optimizer that has no parameter of the model that it may belong to another."""
+    moved = {id(p) for group in worker.replica.optimizer.param_groups for p in group["params"]}
+    trained = [p for p in worker.module.parameters() if p.requires_grad]
+    if trained and not any(id(p) in moved for p in trained):
+        tell(worker, "the optimizer has none of the model's parameters: it does not train what is tied to the center; "
+             "give attach a model and its own optimizer")  # fmt: skip
 
 
 def check_end(worker: Worker) -> None:

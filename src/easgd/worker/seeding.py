@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import itertools
+import os
 import pickle
 import random
 import sys
@@ -22,6 +23,17 @@ import numpy as np
 import torch
 
 KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+
+
+def start_alike(run: str | None) -> None:
+    """Let the workers of a run draw the same numbers from torch's and numpy's global generators until they attach.
+
+    So a script that sets no seed splits its data alike on all of them, and on one that is started again; else the
+    center would learn from every worker's validation set. `random` is left alone: ports and file names come from it.
+    """
+    bits = os.urandom(8) if run is None else run.encode()
+    torch.default_generator.manual_seed(_seed(bits, 0, 0, bits=63))
+    np.random.seed(_seed(bits, 0, 0, bits=32))
 
 
 def reseed(rank: int, incarnation: int) -> None:

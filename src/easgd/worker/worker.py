@@ -29,6 +29,7 @@ from easgd.center.transports import connect
 from easgd.console import show
 from easgd.errors import SettingError, UnreachableError
 from easgd.groups.client import connect_group
+from easgd.learning_rate import full_rate
 from easgd.methods import Method
 from easgd.records import Attached
 from easgd.worker import open_workers, stability
@@ -42,7 +43,7 @@ from easgd.worker.last_exchange import last_exchange
 from easgd.worker.process_group import check_synchronous, own_device
 from easgd.worker.recorder import Recorder, TimedLoader
 from easgd.worker.schedule_free import ScheduleFreeReplica, check_kind, replica_of
-from easgd.worker.script_checks import OtherOptimizers, StartingWeights
+from easgd.worker.script_checks import OtherOptimizers, StartingWeights, check_optimizer
 from easgd.worker.state import WorkerState
 from easgd.worker.tensors import bare, check_tied, exchanged, full_state, remainder
 
@@ -71,7 +72,7 @@ class Worker:
     ) -> None:  # fmt: skip
         self.schedule = context.schedule or ("sync" if getattr(method, "sync", False) else "async")
         if not context.alone:
-            method.check(context.workers, float(optimizer.param_groups[0]["lr"]))
+            method.check(context.workers, full_rate(optimizer))
             method.check_schedule(self.schedule)
         self.model, self.method, self.context, self.buffers = model, method, context, buffers
         self.module = bare(model)
@@ -95,12 +96,12 @@ class Worker:
         open_workers.enter(self)
         if self.state.controller is not None:
             self.state.controller.stable = stability.stable_period(
-                method, self.replica.lr, context.workers, self.schedule, curvature
+                method, full_rate(optimizer), context.workers, self.schedule, curvature
             )
         self.exchange = Exchange(
             self.state, self.client, self.recorder, context.workers, schedule=self.schedule, nonfinite=nonfinite,
             overlap=overlap, deadline=deadline, patience=patience, keep_weights=self._keep_weights,
-            still=all(tensor.requires_grad for tensor in self.tensors.values()), inputs=FirstInputs(model),
+            still=all(tensor.requires_grad for tensor in self.tensors.values()), inputs=FirstInputs(),
         )  # fmt: skip
         self.tied = {id(tensor) for tensor in self.tensors.values()}
         self._optimized = sum(len(group["params"]) for group in optimizer.param_groups)
@@ -108,6 +109,7 @@ class Worker:
         self._hooks = install_hooks(self, model, optimizer)
         if not context.alone:
             self._hooks.append(OtherOptimizers(self).watch())
+        check_optimizer(self)
 
     def _connect(
         self, saved: dict[str, Any] | None, deadline: float, process_group: Any, guard: float
@@ -136,7 +138,7 @@ class Worker:
                 "warning", f"{missing} of {context.workers} workers did not come; going on without them"
             )
         self.recorder.begin(client.begin(context.elapsed))
-        method, lr, engine = self.method, self.replica.lr, (context.run or "").partition(":")[0]
+        method, lr, engine = self.method, full_rate(self.replica.optimizer), (context.run or "").partition(":")[0]
         attached = Attached(method.name, context.workers, method.period, lr, engine)
         self.recorder.event("join", method.describe(context.workers, lr), attached)
         if context.rank == context.incarnation == context.member == 0:

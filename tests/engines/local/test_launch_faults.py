@@ -45,7 +45,7 @@ def test_one_of_four_killed_the_others_go_on(launch):
     one.touch("go")
     code, _, err = one.wait()
     assert code == 1
-    assert "worker 2 died (signal SIGKILL); 3 go on" in err
+    assert "worker 2 died (signal SIGKILL); 3 others go on" in err
     assert sorted(e["worker"] for e in one.events("leave")) == [0, 1, 3]
 
 

@@ -80,7 +80,7 @@ class Training:
         self.exchange = Exchange(
             self.state, client, self.recorder, self.scene.workers, schedule=self.scene.schedule, nonfinite="skip",
             overlap=overlap, deadline=self.scene.deadline, patience=PATIENCE, still=True,
-            keep_weights=lambda: "", inputs=FirstInputs(nn.Module()),
+            keep_weights=lambda: "", inputs=FirstInputs(),
         )  # fmt: skip
 
     def steps(self, count: int) -> None:

@@ -8,7 +8,7 @@ workers pay once, and one that is restarted is back at its script's first line i
 The process between makes the worker an orphan, which Linux hands to the launcher: the launcher waits for it as for any
 child, and the template may die without taking a worker along. The template does nothing but import: it has no threads
 of its own and touches no accelerator, so a fork of it is a fresh interpreter in all that a script can see. What differs
-by process is made anew: environment, session, output, numpy's random numbers, the name that `ps` shows. It outlives its
+by process is made anew: environment, session, output, random numbers, the name that `ps` shows. It outlives its
 run for a while: the next run of the same launcher starts from it (`kept_template`).
 """
 
@@ -182,10 +182,10 @@ def _become_worker(
 
 
 def _renew() -> None:
-    """Draw new random state, and read again what libraries read at their import."""
-    import numpy as np
+    """Draw the run's random state, and read again what libraries read at their import."""
+    from easgd.worker.seeding import start_alike
 
-    np.random.seed()  # `random` does so by itself
+    start_alike(os.environ.get("EASGD_RUN"))
     follow_thread_setting(forked=True)
 
 

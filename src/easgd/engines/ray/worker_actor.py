@@ -28,6 +28,7 @@ from easgd.launch.scratch import make_scratch, remove_scratch
 from easgd.launch.target import TerminatedError, exit_code, obey_signals, run_module, run_script
 from easgd.launch.terminal import open_terminal
 from easgd.worker.context import TORCHRUN
+from easgd.worker.seeding import start_alike
 
 HEARTBEAT_SECONDS = 0.15
 Chunks = list[tuple[str, bytes]]
@@ -196,6 +197,7 @@ class WorkerActor:
         # Ray starts its processes with SIGINT blocked: without this a request to stop is never heard.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         open_terminal(os.environ)
+        start_alike(os.environ["EASGD_RUN"])
         try:
             if kind == "script":
                 path, source, *args = target
