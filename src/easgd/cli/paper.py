@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from easgd.cli.parsing import Command
 from easgd.errors import SettingError, unknown
-from easgd.experiments.paper.numbers import PAGE, numbers, rewritten
+from easgd.experiments.paper.numbers import PAGES, numbers, rewritten
 from easgd.experiments.paper.recipes import RECIPES
 from easgd.experiments.paper.scales import SCALES
 from easgd.extras import require_report
@@ -39,7 +39,9 @@ class PaperOptions:
     )  # fmt: skip
     jobs: Count | None = option("runs at once (the machine's cores)")
     plain: bool = option("plain lines even in a terminal", False)
-    page: Path = option("of `check`: the page whose numbers are computed from the measurements beside it", PAGE)
+    page: Path | None = option(
+        "of `check`: a page whose numbers are computed from the measurements beside it; those of docs/reproduction"
+    )
     write: bool = option("of `check`: put the right numbers into the page", False)
 
 
@@ -75,7 +77,7 @@ def main(argv: list[str]) -> int:
     if names == ["list"]:
         return show_list()
     if names == ["check"]:
-        return check(options.page, options.write)
+        return max(check(page, options.write) for page in ([options.page] if options.page else PAGES))
     for alone in {"list", "check"} & set(names):
         raise SettingError(f"{alone} stands alone: `easgd paper {alone}`")
     if not names:
@@ -104,7 +106,8 @@ def check(page: Path, write: bool) -> int:
     wrong = [number for number in found if number.text != number.right]
     for number in wrong:
         print(f"{page}:{number.line}: {number.text} should be {number.right}: {number.formula}")
-    print(f"{len(found)} numbers of {page} follow from the measurements beside it, {len(wrong)} do not")
+    right = len(found) - len(wrong)
+    print(f"{right} numbers of {page} follow from the measurements beside it, {len(wrong)} do not")
     if write:
         page.write_text(rewritten(page), encoding="utf-8")
     return int(bool(wrong) and not write)

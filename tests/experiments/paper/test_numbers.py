@@ -9,7 +9,7 @@ import pytest
 
 import easgd
 from easgd.cli import main
-from easgd.experiments.paper.numbers import PAGE, Formulas, numbers
+from easgd.experiments.paper.numbers import PAGES, Formulas, numbers
 
 ROOT = Path(__file__).parents[3]
 ROWS = [
@@ -29,9 +29,10 @@ def page(tmp_path):
     return tmp_path / "README.md"
 
 
-def test_every_number_of_the_page_on_the_paper():
-    found = numbers(ROOT / PAGE)
-    assert len(found) > 100
+@pytest.mark.parametrize(("page", "least"), [*zip(PAGES, (100, 10), strict=True)])
+def test_every_number_of_the_pages_on_the_paper(page, least):
+    found = numbers(ROOT / page)
+    assert len(found) > least
     assert [number for number in found if number.text != number.right] == []
 
 
@@ -60,6 +61,7 @@ def test_settled_is_the_first_of_three_in_a_row(tmp_path):
     formulas = Formulas(tmp_path)
     assert formulas.value('time_to("recipe/jumps", 25)') == 2.0
     assert formulas.value('settled("recipe/jumps", 25)') == 4.0
+    assert formulas.value('settled("recipe/jumps", 25, 2)') == 2.0, "of 0, 2, 4, 6 s the last three"
 
 
 def test_a_wrong_number_is_named_and_mended(page, capsys):

@@ -19,7 +19,7 @@ from typing import Any
 from easgd.errors import SettingError, unknown
 from easgd.files import read_json_lines
 
-PAGE = Path("docs/reproduction/README.md")
+PAGES = [Path("docs/reproduction") / name for name in ("README.md", "search.md")]
 SCALE = "laptop"
 _NUMBER = re.compile(r"(?<![\d.])(?P<text>(?:\d{1,3}(?: \d{3})+|\d+)(?:\.\d+)?)<!--= (?P<formula>.*?) -->")
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -82,13 +82,13 @@ class Formulas:
             raise SettingError(f"run {run!r} was never at {percent:g} %")
         return float(times[0])
 
-    def settled(self, run: str, percent: float) -> float:
-        """Virtual seconds until the first of three measurements in a row at or below an error."""
+    def settled(self, run: str, percent: float, every: float = 0.0) -> float:
+        """Virtual seconds until the first of three measurements in a row at or below an error (see `settled`)."""
         rows = self.run(run).rows
-        place = first_of_three([100 * row["test_error"] for row in rows], percent)
-        if place is None:
+        time = settled([row["time"] for row in rows], [100 * row["test_error"] for row in rows], percent, every)
+        if time is None:
             raise SettingError(f"run {run!r} was never at {percent:g} % three times in a row")
-        return float(rows[place]["time"])
+        return time
 
     def sooner(self, run: str, other: str, percent: float) -> float:
         """How many times sooner a run has an error than another one."""
@@ -156,10 +156,19 @@ class Formulas:
         raise SyntaxError("only calls, numbers, texts and + - * / are allowed")
 
 
-def first_of_three(errors: Sequence[float], level: float) -> int | None:
-    """Return the place of the first of three values in a row at or below a level: a lucky one does not count."""
-    below = [error <= level for error in errors]
-    return next((k for k in range(len(below) - 2) if all(below[k : k + 3])), None)
+def settled(times: Sequence[float], errors: Sequence[float], level: float, every: float = 0.0) -> float | None:
+    """Return the time of the first of three errors in a row at or below a level: a lucky one does not count.
+
+    With `every`, of the measurements those count that are nearest to its multiples: a run that is measured more often
+    has more chances to be seen at a level.
+    """
+    kept = list(range(len(times)))
+    if every > 0:
+        points = range(round(times[-1] / every) + 1)
+        kept = [min(range(len(times)), key=lambda k: abs(times[k] - every * point)) for point in points]
+    below = [errors[k] <= level for k in kept]
+    place = next((k for k in range(len(below) - 2) if all(below[k : k + 3])), None)
+    return None if place is None else times[kept[place]]
 
 
 FUNCTIONS = (

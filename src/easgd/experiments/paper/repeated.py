@@ -9,7 +9,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from easgd.experiments.paper.numbers import first_of_three
+from easgd.experiments.paper.numbers import settled
 from easgd.report.entry import ReportRun
 from easgd.report.levels import reached
 from easgd.training.config import Config
@@ -74,7 +74,9 @@ class Repeated:
 
     def times(self, level: float, every: float = 0.0) -> list[float]:
         """Return each seed's time to a level, the soonest first; infinite where it never settled there."""
-        return sorted(settled(run, level, every) for run in self.runs)
+        curves = [(run.curves["time"].tolist(), run.curves["test_error"].tolist()) for run in self.runs]
+        found = [settled(*curve, level, every) for curve in curves]
+        return sorted(math.inf if time is None else time for time in found)
 
     def time_to(self, level: float, every: float = 0.0) -> float:
         """Return the median of `times`."""
@@ -89,20 +91,6 @@ class Repeated:
         time = self.runs[0].curves["time"]
         time = time[time <= self.watched]
         return time, np.stack([np.interp(time, run.curves["time"], run.curves["test_error"]) for run in self.runs])
-
-
-def settled(run: ReportRun, level: float, every: float = 0.0) -> float:
-    """Return the time of the first of three measurements in a row at or below a test error, or infinity.
-
-    With `every`, of the measurements those count that are nearest to its multiples: a run that is measured more often
-    has more chances to be seen at a level.
-    """
-    time, error = run.curves["time"], run.curves["test_error"]
-    if every > 0:
-        kept = [int(np.argmin(abs(time - at))) for at in np.arange(0.0, float(time[-1]) + every / 2, every)]
-        time, error = time[kept], error[kept]
-    place = first_of_three(error.tolist(), level)
-    return math.inf if place is None else float(time[place])
 
 
 def repeated(runs: Sequence[ReportRun]) -> list[Repeated]:
