@@ -26,14 +26,15 @@ KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Genera
 
 
 def start_alike(run: str | None) -> None:
-    """Let the workers of a run draw the same numbers from torch's and numpy's global generators until they attach.
+    """Let the workers of a run draw the same numbers from the global generators until they attach.
 
-    So a script that sets no seed splits its data alike on all of them, and on one that is started again; else the
-    center would learn from every worker's validation set. `random` is left alone: ports and file names come from it.
+    So a script that sets no seed makes the same data, and splits it alike, on all of them and on one that is started
+    again: else each would learn another task, or the center from every worker's validation set.
     """
     bits = os.urandom(8) if run is None else run.encode()
     torch.default_generator.manual_seed(_seed(bits, 0, 0, bits=63))
     np.random.seed(_seed(bits, 0, 0, bits=32))
+    random.seed(_seed(bits, 0, 0, bits=63))
 
 
 def reseed(rank: int, incarnation: int) -> None:
