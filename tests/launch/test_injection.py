@@ -63,3 +63,11 @@ def test_a_run_that_has_ended_waits_for_nobody():
     backend = Scripted(3)
     launched(backend, workers=1, faults=[Fault(1, 50.0, "join")])
     assert backend.incarnations == {0: 1}
+
+
+def test_a_join_that_is_due_with_the_death_waits_until_the_worker_has_ended():
+    """A launcher on a busy machine looks late: half a second after its death the worker is still on its list."""
+    backend = Scripted(8)
+    launched(backend, workers=2, faults=[Fault(1, 1.0, "death"), Fault(1, 1.4, "join"), Fault(0, 1.5, "pause", 1.8)])
+    assert backend.incarnations == {0: 1, 1: 2}
+    assert backend.signals == [(1, 1, "SIGKILL"), (2, 0, "SIGSTOP"), (3, 0, "SIGCONT")]

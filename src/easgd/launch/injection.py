@@ -44,9 +44,12 @@ class Injector:
         began = self.backend.began()
         done: list[tuple[int, str]] = []
         while began is not None and self._due and self._due[0][0] <= time.monotonic() - began:
-            moment, _, fault, rank = heapq.heappop(self._due)
+            moment, _, fault, rank = due = heapq.heappop(self._due)
             what = "continue" if fault is None else fault.what
             if what == "join":
+                if rank in living and rank in self.struck:  # killed, and not yet seen to have ended
+                    heapq.heappush(self._due, due)
+                    break
                 if rank in living:
                     continue
                 self.start(rank if rank in self.struck else None)
