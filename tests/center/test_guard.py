@@ -12,6 +12,7 @@ from easgd.center.guard import FACTOR, WINDOW, Guard, Refusal, check_factor
 from easgd.center.state import CenterState
 
 RECORDS = Path(__file__).parents[2] / "docs" / "reproduction"
+DIVERGED = "eamsgd-p16-2e-2-a0.225-w200"
 
 
 def judge(guard, rank, distance, norm=1.0):
@@ -100,11 +101,12 @@ def test_a_refused_message_leaves_the_center_as_it_is():
 def test_the_factor_is_twice_what_the_committed_runs_ever_reached():
     """Each row is the mean of an interval of a hundred exchanges and more, so its growth is that of as many.
 
-    What was tried and dropped is left out: one of those runs diverged.
+    One run is left out, because it diverged, which is what the guard is for; it came to 15.7, and to 21 of the 30 by
+    the guard's own measure.
     """
     worst = 0.0
     for path in RECORDS.rglob("workers.csv"):
-        if "search" in path.parts:
+        if path.parent.name == DIVERGED:
             continue
         with open(path, newline="") as file:
             rows = [float(row["distance"]) for row in csv.DictReader(file) if row["distance"]][1:]

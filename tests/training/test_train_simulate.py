@@ -341,28 +341,6 @@ def test_json_lines_are_for_programs(tmp_path, capsys):
     assert lines[-1] == {"event": "end", "state": "finished", "reason": "15 steps are done"}
 
 
-def test_stagnation_divides_by_five_and_then_by_two():
-    """Windows of two steps: means 2, 1, 1, 0.5, 0.5, 0.5 stagnate at the third, the fifth and, in vain, the sixth."""
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    scheduler = easgd.Stagnation(optimizer, window=2)
-    rates = []
-    for loss in (3, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5):
-        optimizer.step()
-        scheduler.observe(float(loss))
-        scheduler.step()
-        rates.append(round(optimizer.param_groups[0]["lr"], 6))
-    assert rates == [1, 1, 1, 1, 1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1]
-
-
-def test_a_warm_up_rises_in_equal_steps_and_meets_the_decay():
-    """Four steps to η = 1, then 1/√(1 + 3t): t = 4 and 5 give 1/√13 and 1/4."""
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    alone = torch.optim.lr_scheduler.LambdaLR(optimizer, easgd.decay(0.0, warmup=4))
-    assert [alone.lr_lambdas[0](t) for t in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
-    both = [easgd.decay(3.0, warmup=4)(t) for t in range(6)]
-    assert both == pytest.approx([0.25, 0.5 / 2, 0.75 / 7**0.5, 1 / 10**0.5, 1 / 13**0.5, 1 / 4])
-
-
 def test_a_warm_up_begins_with_small_steps(tmp_path):
     """After one step of one worker x has moved by η/N times the gradient, a hundredth of what it moves without."""
     settings = {**SMALL, "method": "sgd", "workers": 1, "steps": 1, "weight_decay": 0.0}

@@ -11,7 +11,6 @@ from torch import nn
 
 import easgd
 from attaching import net, train
-from easgd.learning_rate import full_rate
 from easgd.worker import open_workers, script_checks
 
 
@@ -93,22 +92,6 @@ def test_parameters_in_the_place_of_a_model_are_refused_in_one_line():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(easgd.SettingError, match=r"model = generator: it must be an nn.Module; write easgd.attach\("):
         easgd.attach(model.parameters(), optimizer, easgd.EASGD())
-
-
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        lambda opt: torch.optim.lr_scheduler.LambdaLR(opt, easgd.decay(0.0, warmup=100)),
-        lambda opt: torch.optim.lr_scheduler.LinearLR(opt, start_factor=1e-3, total_iters=100),
-        lambda opt: torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.1, total_steps=100),
-    ],
-)
-def test_the_rate_of_a_worker_is_the_one_that_its_warm_up_comes_to(scheduler):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler(optimizer)
-    assert optimizer.param_groups[0]["lr"] < 0.01
-    assert full_rate(optimizer) == 0.1
 
 
 def test_optimizers_of_other_models_and_in_turn_are_no_news(run_folder, capsys, monkeypatch):

@@ -29,7 +29,7 @@ class View(Protocol):
         """The center was measured. `rest` counts what is measured after training: (3, 23) is the third of 23."""
 
     def note(self, text: str) -> None:
-        """Show one line."""
+        """A line that is worth reading at once: settings, a warning, what is being waited for."""
 
     def end(self, state: str, reason: str) -> None:
         """The run has ended."""

@@ -38,7 +38,7 @@ class FirstInputs:
         ]
 
     def close(self) -> None:
-        """Stop looking."""
+        """Take the hooks off the model: from the second step on, gradients differ by the exchanges."""
         for hook in self._hooks:
             hook.remove()
 
