@@ -40,7 +40,7 @@ class PaperOptions:
     jobs: Count | None = option("runs at once (the machine's cores)")
     plain: bool = option("plain lines even in a terminal", False)
     page: Path | None = option(
-        "of `check`: a page whose numbers are computed from the measurements beside it; those of docs/reproduction"
+        "of `check`: a page whose numbers are computed from the measurements in docs/reproduction; all that cite them"
     )
     write: bool = option("of `check`: put the right numbers into the page", False)
 
@@ -107,7 +107,7 @@ def check(page: Path, write: bool) -> int:
     for number in wrong:
         print(f"{page}:{number.line}: {number.text} should be {number.right}: {number.formula}")
     right = len(found) - len(wrong)
-    print(f"{right} numbers of {page} follow from the measurements beside it, {len(wrong)} do not")
+    print(f"{right} numbers of {page} follow from the measurements, {len(wrong)} do not")
     if write:
         page.write_text(rewritten(page), encoding="utf-8")
     return int(bool(wrong) and not write)

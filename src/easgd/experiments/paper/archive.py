@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from easgd.errors import SettingError
+from easgd.experiments.paper.particulars import particulars
 from easgd.experiments.paper.recipes import Recipe
 from easgd.experiments.paper.scales import Scale
 from easgd.files import read_json, write_json
@@ -101,16 +102,9 @@ def runs_table(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
         config, last = run.config, run.evaluations[-1]
-        more: list[str] = [config.compression] if config.compression != "none" else []
-        more += [f"α = {config.moving_rate:g}"] if config.moving_rate is not None else []
-        more += [f"ρ = {config.rho:g}"] if config.rho is not None else []
-        more += [f"warm-up of {config.warmup} steps"] if config.warmup else []
-        more += ["workers start apart"] if config.start == "apart" else []
-        more += [f"γ = {config.gamma:g}"] if config.decay == "sqrt" else []
-        more += ["decay at stagnation"] if config.decay == "stagnation" else []
         cells = (
             run.path.name, config.method_class.name, config.workers, config.period, f"{config.lr:g}",
-            ", ".join(more) or "–", last["steps"], run.status.get("reason"),
+            ", ".join(particulars(config)) or "–", last["steps"], run.status.get("reason"),
         )  # fmt: skip
         rows.append([(value, str(value)) for value in cells])
     return Table("runs", "Runs", [(name, name) for name in columns], rows)

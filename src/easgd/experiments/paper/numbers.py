@@ -1,7 +1,8 @@
 """Numbers on a page, and the formulas that they come from, as in `20.3<!--= best("bytes/bytes-p2") -->`.
 
-The formula stands behind its number in a comment that no reader sees. `check` computes each from the measurements that
-are committed beside the page and names the numbers that are not what they say; `rewritten` puts the right ones in.
+The formula stands behind its number in a comment that no reader sees. `numbers` computes each from the measurements
+that are committed in docs/reproduction; `easgd paper check` names those that are not what they say, and `rewritten`
+puts the right ones in.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from typing import Any
 from easgd.errors import SettingError, unknown
 from easgd.files import read_json_lines
 
-PAGES = [Path("docs/reproduction") / name for name in ("README.md", "search.md")]
+PAGES = [
+    Path("docs/reproduction/README.md"), Path("docs/reproduction/search.md"), Path("docs/settings.md"),
+    Path("docs/for-me.md"), Path("README.md"),
+]  # fmt: skip
 SCALE = "laptop"
+_RECORDS = ("", "reproduction", "docs/reproduction")
+"""Where the measurements are, from the folder of a page."""
 _NUMBER = re.compile(r"(?<![\d.])(?P<text>(?:\d{1,3}(?: \d{3})+|\d+)(?:\.\d+)?)<!--= (?P<formula>.*?) -->")
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -59,7 +65,7 @@ class Measured:
 
 
 class Formulas:
-    """The functions that a formula may call. A run is "RECIPE/RUN", below the page's folder; errors are in per cent."""
+    """The functions that a formula may call. A run is "RECIPE/RUN", below a folder; errors are in per cent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -179,7 +185,7 @@ FUNCTIONS = (
 
 def numbers(page: Path) -> list[Number]:
     """Return every number of a page that has a formula, with what the formula gives."""
-    formulas, found = Formulas(page.parent), []
+    formulas, found = Formulas(_records(page)), []
     for line, text in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         for match in _NUMBER.finditer(text):
             try:
@@ -188,6 +194,12 @@ def numbers(page: Path) -> list[Number]:
                 raise SettingError(f"{page}, line {line}: {error}") from error
             found.append(Number(line, match["text"], match["formula"], value))
     return found
+
+
+def _records(page: Path) -> Path:
+    """Return the folder with the measurements that a page may cite."""
+    places = [page.parent / place for place in _RECORDS]
+    return next((place for place in places if (place / SCALE).is_dir()), page.parent)
 
 
 def rewritten(page: Path) -> str:

@@ -10,6 +10,7 @@ from statistics import mean, median
 import numpy as np
 
 from easgd.experiments.paper.numbers import settled
+from easgd.experiments.paper.particulars import particulars
 from easgd.report.entry import ReportRun
 from easgd.report.levels import reached
 from easgd.training.config import Config
@@ -31,16 +32,14 @@ class Repeated:
 
     @property
     def name(self) -> str:
-        """Method, p and rate, and a spring or a warm-up that is not the paper's."""
+        """Method, p and rate, and what is not the paper's about them."""
         workers = "" if self.sequential else f" p = {self.config.workers}"
         return f"{self.config.method_class.name}{workers}, {self.rate}"
 
     @property
     def rate(self) -> str:
         """The rate, and what is not the paper's about it."""
-        config = self.config
-        spring = "" if config.moving_rate is None else f", α = {config.moving_rate:g}"
-        return f"η = {config.lr:g}{spring}" + (f", warm-up of {config.warmup} steps" if config.warmup else "")
+        return ", ".join([f"η = {self.config.lr:g}", *particulars(self.config)])
 
     @property
     def sequential(self) -> bool:
@@ -49,8 +48,8 @@ class Repeated:
 
     @property
     def papers(self) -> bool:
-        """Whether its spring is the paper's, α = β/p."""
-        return self.config.moving_rate is None
+        """Whether nothing but its rate was chosen: the spring is α = β/p, δ the paper's."""
+        return not particulars(self.config)
 
     @property
     def watched(self) -> float:
@@ -102,6 +101,7 @@ def repeated(runs: Sequence[ReportRun]) -> list[Repeated]:
     return sorted(found, key=_order)
 
 
-def _order(one: Repeated) -> tuple[int, float, float]:
+def _order(one: Repeated) -> tuple[int, float, float, float, float]:
     config = one.config
-    return config.workers or 1, -(config.lr or 0.0), config.moving_rate or 0.0
+    decay = config.gamma if config.decay == "sqrt" else 0.0
+    return config.workers or 1, -(config.lr or 0.0), config.moving_rate or 0.0, config.momentum or 0.0, decay
