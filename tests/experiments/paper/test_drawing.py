@@ -252,3 +252,17 @@ def test_every_recipe_at_smoke_scale(tmp_path):
         figures = [*(tmp_path / name).glob("*.png"), *(tmp_path / name).glob("*.pdf"), *(tmp_path / name).glob("*.csv")]
         assert len(figures) == 3, name
         archive.check_figures(figures)
+
+
+def test_an_archived_run_is_archived_again_with_all_it_had(model, tmp_path):
+    """A figure is drawn from committed runs and new ones together; the committed have no records any more."""
+    from easgd.training.run import Run
+
+    run = Run(model.entries[0].folder.path)
+    record = Step(0, 1, 0.5, 1, 0, 0, 0, loss=2.0).as_dict()
+    (run.path / "records-simulate.jsonl").write_text(json.dumps(record) + "\n")
+    first = archive.keep_runs([run], tmp_path / "first") / run.path.name
+    second = archive.keep_runs([Run(first)], tmp_path / "second") / run.path.name
+    contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (first, second)]
+    assert "workers.csv" in contents[0]
+    assert contents[0] == contents[1]

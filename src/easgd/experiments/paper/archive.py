@@ -41,7 +41,9 @@ def keep_runs(runs: Sequence[Run], out: Path) -> Path:
     for run in runs:
         target = folder / run.path.name
         target.mkdir(parents=True)
-        for name in KEPT:
+        # A run that comes from an archive itself has no records to make these two from.
+        archived = [path.name for path in run.path.glob("records-*.jsonl.gz")] + ["workers.csv"]
+        for name in (*KEPT, *archived):
             if (run.path / name).exists():
                 shutil.copyfile(run.path / name, target / name)
         for records in sorted(run.path.glob("records-*.jsonl")):
