@@ -125,3 +125,26 @@ def test_the_stability_condition_is_sharp(lr, alpha):
     assert alpha == pytest.approx((4 - 2 * lr) / (4 - lr), rel=1e-3)
     assert final(0.98) < 1e-3
     assert final(1.02) > 1e3
+
+
+@pytest.mark.parametrize("method", [easgd.EASGD, easgd.EAMSGD])
+@pytest.mark.parametrize(("workers", "period", "alpha"), [(2, 1, 0.45), (2, 5, 0.1), (5, 10, 0.225)])
+def test_on_a_slope_the_center_has_the_speed_of_p_in_p_plus_1_workers(method, workers, period, alpha):
+    """A constant gradient −1: a worker alone goes η/(1 − δ) a step, and all p + 1 points together p/(p + 1) of it."""
+    given = {"momentum": 0.9} if method is easgd.EAMSGD else {}
+    rounds = 100 * period
+    run = easgd.simulate(
+        lambda x, worker, step: -torch.ones_like(x), torch.zeros(1, dtype=torch.float64),
+        method(period=period, moving_rate=alpha, **given), lr=0.1, workers=workers, steps=workers * 2 * rounds,
+    )  # fmt: skip
+    # The way of a whole number of periods, long after the springs are drawn out.
+    gone = (run.center[-1] - run.center[-1 - workers * rounds]).item()
+    alone = rounds * 0.1 / (1 - given.get("momentum", 0.0))
+    assert gone / alone == pytest.approx(easgd.theory.center_speed(workers), rel=1e-4)
+
+
+def test_the_slowest_error_shrinks_at_the_speed_of_the_center():
+    """The same from the linear maps: at a curvature h that is almost 0 a period multiplies by 1 − τηh·p/(p + 1)."""
+    for workers in (2, 4, 16):
+        radius = easgd.theory.period_radius("easgd", workers, 0.1, h=1e-5, period=10, moving_rate=0.9 / workers)
+        assert (1 - radius) / (10 * 0.1 * 1e-5) == pytest.approx(easgd.theory.center_speed(workers), rel=1e-3)

@@ -101,6 +101,11 @@ def report(advice: Advice) -> list[str]:
         lines.append(
             f"variance        of the center at ηh = {e:.4g}: {size if ratio < math.inf else 'grows without bound'}"
         )
+    if advice.workers > 1:  # a worker alone is not tied to a center
+        lines.append(
+            f"speed           of the center where the loss is almost flat: p/(p + 1) = {advice.speed:.4g} of one "
+            f"worker's; as fast as one with η = {advice.lr / advice.speed:.4g}"
+        )
     return lines + delays(advice)
 
 

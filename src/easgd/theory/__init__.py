@@ -28,7 +28,7 @@ from easgd.theory.delay import (
 )
 from easgd.theory.fragments import FragmentCycle
 from easgd.theory.maps import admm_map, admm_turn, easgd_map, easgd_turn, sync_map
-from easgd.theory.moments import center_moments, center_mse, mse_limit, roots, sgd_variance
+from easgd.theory.moments import center_moments, center_mse, center_speed, mse_limit, roots, sgd_variance
 from easgd.theory.periods import Cycle, center_variance, period_map, period_radius
 from easgd.theory.rules import METHODS
 from easgd.theory.scale import Cluster, Scale, Service, scale
@@ -64,6 +64,7 @@ __all__ = [
     "advise",
     "center_moments",
     "center_mse",
+    "center_speed",
     "center_variance",
     "check",
     "communication_share",

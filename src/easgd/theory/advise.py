@@ -14,6 +14,7 @@ from easgd.errors import refuse
 from easgd.theory.best import SLACK, stable_curvature
 from easgd.theory.checks import count, numbers
 from easgd.theory.delay import DelayCost, delay_cost
+from easgd.theory.moments import center_speed
 from easgd.theory.periods import center_variance, period_radius
 from easgd.theory.rules import METHODS
 from easgd.theory.stability import easgd_lr_bound
@@ -64,6 +65,11 @@ class Advice:
     def stable(self) -> bool | None:
         """Whether the settings are stable at the given curvature; None if none was given."""
         return None if self.radius is None else self.radius <= 1 + SLACK
+
+    @property
+    def speed(self) -> float:
+        """How fast the center moves where the loss is almost flat."""
+        return center_speed(self.workers)
 
     @property
     def largest_lr(self) -> float | None:
