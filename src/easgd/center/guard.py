@@ -22,7 +22,7 @@ from typing import NamedTuple
 from easgd.errors import NonFiniteError, refuse
 
 FACTOR = 30.0
-"""Twice the largest ratio in the committed records of runs that did not diverge, 12.9; see docs/faults.md."""
+"""Twice the largest ratio in the committed records of runs that did not diverge, 15.1; see docs/faults.md."""
 WINDOW = 8
 WORDS = 1 + WINDOW
 AT_FIRST, HARMLESS = 100.0, 0.01

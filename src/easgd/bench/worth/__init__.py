@@ -59,6 +59,8 @@ def _text(workers: int, steps: int) -> Iterator[Line]:
     for rate in (1.5, 2.0):
         yield "localsgd", {"period": 4}, rate, "kept", "int4"
         yield "localsgd", {"period": 1}, rate, "kept", None
+        # At the rate of one process p workers and their center move at p/(p + 1) of its speed (`theory.center_speed`).
+        yield "easgd", {"period": 10}, rate, "kept", None
 
 
 def _images(workers: int) -> Iterator[Line]:
