@@ -78,6 +78,9 @@ def test_the_figure_is_drawn_at_the_level_that_tells_most(known):
     parallel = [known["EAMSGD p = 4, η = 0.1"]]
     alone = [known[f"MSGD, η = {lr}"] for lr in (0.05, 0.01, 0.001)]
     assert pairs.telling([0.3, 0.2, 0.15], parallel, alone) == 0.2
+    # Another side may have a say: this rate of MSGD is never below 50 %.
+    assert pairs.telling([0.5, 0.2], parallel, alone) == 0.2
+    assert pairs.telling([0.5, 0.2], parallel, alone, [known["MSGD, η = 0.001"]]) == 0.5
 
 
 def test_a_level_that_was_met_once_is_said(known):
