@@ -102,6 +102,8 @@ def test_photographs_go_through_the_papers_network_at_its_rates(name, tmp_path, 
     assert {(c.network, c.data, c.momentum or 0.99) for c in found} == {("imagenet", scale.photos, 0.99)}
     rates = {(c.method, c.workers): c.lr for c in found}
     assert rates.items() <= IMAGENET["paper"].items()
+    # A worker's steps, of 1.26 virtual seconds, come to the center at least twice: else nothing of it would be seen.
+    assert all(2 * c.steps_between < c.seconds / 1.26 for c in found)
     made = load(scale.photos, "train")
     assert scale.photos.startswith("photos-mine-")
     assert sorted(made.image(k).shape for k in range(2)) == [(256, 295, 3), (400, 256, 3)]  # shorter sides of 256

@@ -59,7 +59,7 @@ RECIPES = {
             paper_says=HEADLINE,
         ),
         Recipe(
-            "fig4", "Figure 4, ImageNet", "Curves over the number of workers p, τ = 10 (DOWNPOUR: 1)",
+            "fig4", "Figure 4, ImageNet", "Curves over the number of workers p, τ = 10 (on photographs 2; DOWNPOUR: 1)",
             "drawing.in_rows", grids.images, rows=("workers",),
             levels=IMAGENET, laptop_levels=(),
             paper_says=ON_IMAGENET,
