@@ -31,6 +31,13 @@ def test_a_warm_up_rises_in_equal_steps_and_meets_the_decay():
     assert both == pytest.approx([0.25, 0.5 / 2, 0.75 / 7**0.5, 1 / 10**0.5, 1 / 13**0.5, 1 / 4])
 
 
+def test_a_drop_leaves_a_tenth_of_the_rate():
+    """The third step, t = 2, is the first at a tenth; with γ = 3, a tenth of 1/√(1 + 3t)."""
+    assert [easgd.decay(0.0, drop=2)(t) for t in range(4)] == [1, 1, 0.1, 0.1]
+    assert [easgd.decay(3.0, drop=1)(t) for t in range(2)] == pytest.approx([1, 0.1 / 2])
+    assert [easgd.decay(0.0, warmup=2, drop=3)(t) for t in range(4)] == [0.5, 1, 1, 0.1]
+
+
 @pytest.mark.parametrize(
     "scheduler",
     [

@@ -12,8 +12,8 @@ from easgd.errors import refuse
 class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gamma))
     """η_t = η/(1 + γt)^0.5 on each worker's own clock (supplement, "Dependence of the communication period").
 
-    With `warmup` the rate rises to that in equal steps first: η/N at the first of N steps, η at the last of them. It
-    is not in the paper. γ = 0 leaves the rate alone from then on.
+    With `warmup` the rate rises to that in equal steps first: η/N at the first of N steps, η at the last of them. With
+    `drop` it is a tenth of that after N steps. Neither is in the paper. γ = 0 leaves the rate alone otherwise.
 
     Example:
         >>> import torch, easgd
@@ -24,17 +24,21 @@ class decay:  # noqa: N801 - used like a function: LambdaLR(optimizer, decay(gam
         [0.05]
     """
 
-    def __init__(self, gamma: float, warmup: int = 0) -> None:
+    def __init__(self, gamma: float, warmup: int = 0, drop: int | None = None) -> None:
         if not 0 <= gamma < float("inf"):
             raise refuse("gamma", gamma, "the decay γ is finite and not negative", "write gamma=1e-4")
         if warmup < 0:
             raise refuse("warmup", warmup, "it is a number of steps", "write warmup=100, or leave it out")
-        self.gamma, self.warmup = gamma, warmup
+        if drop is not None and drop <= warmup:
+            remedy = f"write drop={2 * warmup or 1000}, or leave it out"
+            raise refuse("drop", drop, f"the rate falls after its warm-up of {warmup} steps", remedy)
+        self.gamma, self.warmup, self.drop = gamma, warmup, drop
 
     def __call__(self, t: int) -> float:
         """Return the factor of step t, counted from 0."""
         rise = (t + 1) / self.warmup if t < self.warmup else 1.0
-        return float(rise * (1 + self.gamma * t) ** -0.5)
+        fall = 0.1 if self.drop is not None and t >= self.drop else 1.0
+        return float(rise * fall * (1 + self.gamma * t) ** -0.5)
 
 
 def full_rate(optimizer: torch.optim.Optimizer) -> float:

@@ -61,6 +61,8 @@ BAD = {
     "fault's worker": (lambda: simulate(faults=[easgd.Fault(5, 1.0, "death")]), "worker = 5", "write a join"),
     "gamma": (lambda: easgd.decay(-1), "gamma = -1", "write gamma="),
     "warmup": (lambda: easgd.decay(0, warmup=-1), "warmup = -1", "write warmup="),
+    "drop": (lambda: easgd.decay(0, warmup=20, drop=20), "drop = 20", "write drop=40"),
+    "drop 0": (lambda: easgd.decay(0, drop=0), "drop = 0", "write drop=1000"),
     "nonfinite": (lambda: simulate(nonfinite="ignore"), "unknown policy nonfinite 'ignore'", "choose one"),
     "unstable lr": (lambda: simulate(lr=0.3, curvature=10.0), "lr = 0.3", "use lr below 0.1"),
     "unstable alpha": (

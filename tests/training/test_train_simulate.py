@@ -351,29 +351,43 @@ def test_a_warm_up_begins_with_small_steps(tmp_path):
     torch.testing.assert_close(100 * (warm - start), whole - start, rtol=1e-3, atol=1e-5)
 
 
-def test_a_warm_up_and_a_rate_that_the_loss_decides_are_refused():
-    with pytest.raises(ValueError, match=r"warmup = 5: with the decay stagnation .* leave one out"):
-        easgd.Config(decay="stagnation", warmup=5)
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"decay": "stagnation", "warmup": 5}, r"warmup = 5: with the decay stagnation .* leave one out"),
+        ({"decay": "stagnation", "drop": 5}, r"drop = 5: with the decay stagnation .* leave one out"),
+        ({"warmup": 20, "drop": 10}, r"drop = 10: the rate falls after its warm-up of 20 steps; write drop=40"),
+        ({"drop": 0}, r"drop = 0: .*"),
+    ],
+)
+def test_changes_of_the_rate_that_contradict_each_other_are_refused(settings, why):
+    with pytest.raises(ValueError, match=why):
+        easgd.Config(**settings).resolved()
 
 
-def test_a_run_with_a_warm_up_says_so(tmp_path):
+def test_a_run_whose_rate_changes_says_so(tmp_path):
     assert easgd.Config(warmup=10, lr=0.1).shown_rate == "η = 0.1 after 10 steps"
+    assert easgd.Config(drop=50, lr=0.1).shown_rate == "η = 0.1, a tenth of it after 50"
     easgd.train({**SMALL, "steps": 20, "warmup": 10, "workers": 2, "engine": "local", "lr": 0.1}, tmp_path / "a")
     joins = [record for record in easgd.Run(tmp_path / "a").records() if getattr(record, "event", "") == "join"]
     assert [join.attached.lr for join in joins] == [0.1, 0.1], "not that of the first step"
 
 
-@pytest.mark.parametrize("decay", ["sqrt", "stagnation", "warm-up"])
-def test_a_changing_rate_survives_a_resume(tmp_path, decay):
-    settings = {**SMALL, "method": "eamsgd", "checkpoint_every": 0.01}
-    settings |= {"warmup": 100} if decay == "warm-up" else {"decay": decay, "gamma": 0.1}
+@pytest.mark.parametrize(
+    "changes",
+    [{"decay": "sqrt", "gamma": 0.1}, {"decay": "stagnation"}, {"warmup": 100}, {"drop": 40}, {"drop": 100}],
+    ids=str,
+)
+def test_a_changing_rate_survives_a_resume(tmp_path, changes):
+    settings = {**SMALL, "method": "eamsgd", "checkpoint_every": 0.01, **changes}
     easgd.train({**settings, "steps": 150}, tmp_path / "whole")
     easgd.train({**settings, "steps": 70, "evaluate_every": 100.0}, tmp_path / "part")
     easgd.resume(tmp_path / "part", steps=150)
     assert (tmp_path / "part" / FILES[2]).read_bytes() == (tmp_path / "whole" / FILES[2]).read_bytes()
-    if decay == "stagnation":
+    if "stagnation" in changes.values():
         return  # digits do not stagnate within 150 steps; that the rate drops is tested by hand above
-    constant = easgd.train({**settings, "steps": 150, "decay": "constant", "warmup": 0}, tmp_path / "constant")
+    same = {"decay": "constant", "warmup": 0, "drop": None}
+    constant = easgd.train({**settings, "steps": 150, **same}, tmp_path / "constant")
     assert not torch.equal(constant.center["layers.1.weight"], easgd.Run(tmp_path / "whole").center["layers.1.weight"])
 
 

@@ -98,6 +98,7 @@ class Config(Checked):
     )
     gamma: NonNegative = option("γ of the decay sqrt", 1e-4, group=STEP)
     warmup: Natural = option("first steps of each worker, in which η rises to its value", 0, group=STEP)
+    drop: Count | None = option("steps of each worker after which η is a tenth", group=STEP)
 
     steps: Count | None = option("stop after this many steps of each worker", group=LENGTH)
     epochs: Positive | None = option("stop when all workers together have seen the set this often", group=LENGTH)
@@ -162,8 +163,9 @@ class Config(Checked):
         if self.start == "apart" and self.engine != "simulate":
             why = f"with engine {self.engine} workers join at the center"
             raise refuse("start", "apart", why, 'write engine="simulate"')
-        if self.warmup and self.decay == "stagnation":
-            raise refuse("warmup", self.warmup, "with the decay stagnation the loss says what η is", "leave one out")
+        for name in ("warmup", "drop"):
+            if (value := getattr(self, name)) and self.decay == "stagnation":
+                raise refuse(name, value, "with the decay stagnation the loss says what η is", "leave one out")
         check_factor(self.guard)
         if self.compression != "none" and self.engine == "local":
             remedy = 'leave it out, or write engine="ray"'
@@ -179,12 +181,14 @@ class Config(Checked):
     @property
     def has_constant_rate(self) -> bool:
         """Whether η stays as it is for the whole run."""
-        return self.decay == "constant" and not self.warmup
+        return self.decay == "constant" and not self.warmup and self.drop is None
 
     @property
     def shown_rate(self) -> str:
         """The rate as a run's first line has it."""
-        return f"η = {self.lr:g}" + (f" after {self.warmup} steps" if self.warmup else "")
+        rising = f" after {self.warmup} steps" if self.warmup else ""
+        falling = f", a tenth of it after {self.drop}" if self.drop else ""
+        return f"η = {self.lr:g}{rising}{falling}"
 
     def resolved(self) -> Config:
         """Return the settings with every default filled in; check that the method accepts them."""
@@ -203,8 +207,10 @@ class Config(Checked):
         if filled.evaluate_every is None and filled.seconds:
             filled = replace(filled, evaluate_every=filled.seconds / 40)
         from easgd.engines.simulate import CostModel
+        from easgd.learning_rate import decay
 
         CostModel.preset(filled.cost)
+        decay(filled.gamma, filled.warmup, filled.drop)
         made = filled.make_method()
         made.check(filled.workers or 1, filled.lr)
         if filled.start == "apart" and not made.is_elastic:

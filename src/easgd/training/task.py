@@ -90,7 +90,7 @@ class Task:
         if config.has_constant_rate:
             return None
         gamma = config.gamma if config.decay == "sqrt" else 0.0
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, decay(gamma, config.warmup))
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, decay(gamma, config.warmup, config.drop))
 
     @property
     def epoch_steps(self) -> int:

@@ -16,6 +16,7 @@ from easgd.training.config import Config
         ({"method": "easgd"}, []),
         ({"method": "eamsgd", "moving_rate": 0.225, "momentum": 0.995}, ["α = 0.225", "δ = 0.995"]),
         ({"method": "msgd", "decay": "sqrt", "gamma": 0.001, "warmup": 20}, ["warm-up of 20 steps", "γ = 0.001"]),
+        ({"method": "msgd", "drop": 3000}, ["η/10 after 3000 steps"]),
         ({"method": "eamsgd", "start": "apart", "compression": "int8"}, ["int8", "workers start apart"]),
         ({"method": "admm", "rho": 2.5, "decay": "stagnation"}, ["ρ = 2.5", "decay at stagnation"]),
     ],

@@ -16,6 +16,7 @@ def particulars(config: Config) -> list[str]:
         f"ρ = {config.rho or 0:g}": config.rho is not None,
         f"δ = {config.momentum or 0:g}": config.momentum not in (None, own),
         f"warm-up of {config.warmup} steps": bool(config.warmup),
+        f"η/10 after {config.drop} steps": config.drop is not None,
         "workers start apart": config.start == "apart",
         f"γ = {config.gamma:g}": config.decay == "sqrt",
         "decay at stagnation": config.decay == "stagnation",
