@@ -367,7 +367,7 @@ def test_changes_of_the_rate_that_contradict_each_other_are_refused(settings, wh
 
 def test_a_run_whose_rate_changes_says_so(tmp_path):
     assert easgd.Config(warmup=10, lr=0.1).shown_rate == "η = 0.1 after 10 steps"
-    assert easgd.Config(drop=50, lr=0.1).shown_rate == "η = 0.1, a tenth of it after 50"
+    assert easgd.Config(drop=50, lr=0.1).shown_rate == "η = 0.1, a tenth of it after 50 steps"
     easgd.train({**SMALL, "steps": 20, "warmup": 10, "workers": 2, "engine": "local", "lr": 0.1}, tmp_path / "a")
     joins = [record for record in easgd.Run(tmp_path / "a").records() if getattr(record, "event", "") == "join"]
     assert [join.attached.lr for join in joins] == [0.1, 0.1], "not that of the first step"

@@ -187,7 +187,7 @@ class Config(Checked):
     def shown_rate(self) -> str:
         """The rate as a run's first line has it."""
         rising = f" after {self.warmup} steps" if self.warmup else ""
-        falling = f", a tenth of it after {self.drop}" if self.drop else ""
+        falling = f", a tenth of it after {self.drop} steps" if self.drop else ""
         return f"η = {self.lr:g}{rising}{falling}"
 
     def resolved(self) -> Config:
