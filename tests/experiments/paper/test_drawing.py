@@ -96,6 +96,19 @@ def test_zoom_shows_the_second_half_up_to_twice_the_best():
     assert low < 10 < 20 < high < 25
 
 
+def test_rates_are_drawn_for_as_long_as_all_of_them_were_watched(tmp_path, monkeypatch):
+    write_run(tmp_path / "runs" / "long", (0.9, 0.5, 0.3, 0.1), method="eamsgd", lr=0.05)
+    write_run(tmp_path / "runs" / "brief", (0.9, 0.7), method="eamsgd", lr=0.01)
+    write_run(tmp_path / "runs" / "other", (0.9, 0.8, 0.7), method="easgd", lr=0.01)
+    figure = figure_of(build([tmp_path / "runs"], None, None, True), tmp_path / "out")
+    drawn = []
+    monkeypatch.setattr(drawing, "write_figure", lambda spec, path: drawn.append(spec) or [])
+    (points,) = drawing.per_rate(figure)
+    ends = [sorted((s.label, s.x[-1]) for s in row.panels[0].series if not s.faint) for row in drawn[0].rows]
+    assert sorted(ends) == [[("η = 0.01", 1.0), ("η = 0.05", 1.0)], [("η = 0.01", 2.0)]]
+    assert ",0.1," in points.read_text(), "the CSV has all of it"
+
+
 def test_bytes_are_counted_per_parameter_and_gradient(tmp_path):
     """Of 4 parameters: after 3 steps 3 bytes, a quarter of a byte each; DDP would have sent 8, 32 times as much."""
     from safetensors.torch import save_file

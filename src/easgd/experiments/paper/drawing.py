@@ -112,11 +112,11 @@ def zoomed(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), tes
     return figure.write(replace(spec, rows=shown))
 
 
-def as_long(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = ()) -> list[Path]:
+def as_long(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), test_loss: bool = True) -> list[Path]:
     """Draw the lines of each row for as long as all of them were watched; the CSV has the rest."""
     cut = [(title, _cut_lines(lines)) for title, lines in rows or [("", by_method(figure.model.lines))]]
     shown = [line for _, lines in cut for line in lines]
-    return zoomed(replace(figure, model=replace(figure.model, lines=shown)), cut)
+    return zoomed(replace(figure, model=replace(figure.model, lines=shown)), cut, test_loss)
 
 
 def _cut_lines(lines: Sequence[Line]) -> list[Line]:
@@ -159,7 +159,7 @@ def _footnote_name(config: Config) -> str:
 
 def per_rate(figure: PaperFigure) -> list[Path]:
     """Dependence on η: a row per method, a line per learning rate."""
-    return _per_method(figure, lambda config: f"η = {config.lr:g}")
+    return as_long(figure, _per_method(figure.model.lines, lambda config: f"η = {config.lr:g}"), test_loss=False)
 
 
 def per_period(figure: PaperFigure) -> list[Path]:
@@ -172,16 +172,17 @@ def per_period(figure: PaperFigure) -> list[Path]:
 
     tried = {(line.choice.config.method, line.choice.config.lr) for line in figure.model.lines if line.choice.config}
     rates = Counter(method for method, _ in tried)
-    return _per_method(figure, name)
+    return zoomed(figure, _per_method(figure.model.lines, name), test_loss=False)
 
 
-def _per_method(figure: PaperFigure, label: Callable[[Config], str]) -> list[Path]:
+def _per_method(lines: Sequence[Line], label: Callable[[Config], str]) -> list[tuple[str, list[Line]]]:
+    """Return a row for each method, with a look for each of its lines."""
     groups: dict[str, list[Line]] = {}
-    for line in figure.model.lines:
+    for line in lines:
         assert line.choice.config is not None
         group = groups.setdefault(method_name(line.choice.config), [])
         group.append(restyled(line, label(line.choice.config), look_at(len(group))))
-    return zoomed(figure, list(groups.items()), test_loss=False)
+    return list(groups.items())
 
 
 def time_bars(figure: PaperFigure) -> list[Path]:
