@@ -6,6 +6,7 @@ that one report reads all of them.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -101,9 +102,9 @@ def parse(line: bytes | str) -> Record | None:
 
 
 def read_records(out: Path) -> Iterator[Record]:
-    """Yield the records of a run, file by file: `records-*.jsonl` in its folder."""
-    for path in sorted(out.glob("records-*.jsonl")):
-        with open(path, "rb") as file:
+    """Yield the records of a run, file by file: `records-*.jsonl` in its folder, packed where the run was archived."""
+    for path in sorted([*out.glob("records-*.jsonl"), *out.glob("records-*.jsonl.gz")]):
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             yield from filter(None, map(parse, file))
 
 

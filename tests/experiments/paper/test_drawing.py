@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,3 +280,13 @@ def test_an_archived_run_is_archived_again_with_all_it_had(model, tmp_path):
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (first, second)]
     assert "workers.csv" in contents[0]
     assert contents[0] == contents[1]
+
+
+def test_the_committed_table_of_times_is_made_again_from_its_packed_records(tmp_path):
+    committed = Path(__file__).parents[3] / "docs/reproduction/laptop/breakdown"
+    command = ["paper", "breakdown", "--scale", "laptop", "--measured", str(committed / "runs"), "--out", str(tmp_path)]
+    assert main(command) == 0
+    again, before = (folder / "breakdown.csv" for folder in (tmp_path / "breakdown", committed))
+    rows = [[line for line in path.read_text().splitlines() if "measured" in line] for path in (again, before)]
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import easgd
 from easgd.cli import main
 from easgd.experiments.paper.numbers import PAGES, Formulas, numbers
+from easgd.records import Step
 
 ROOT = Path(__file__).parents[3]
 ROWS = [
@@ -50,6 +52,16 @@ def test_every_number_of_the_pages_on_the_paper(page, least):
 )
 def test_formulas_by_hand(page, formula, value):
     assert Formulas(page.parent).value(formula) == pytest.approx(value)
+
+
+def test_the_share_of_communication_is_that_of_the_records(page):
+    """Of 8 seconds that two workers had together, 1 went into exchanges."""
+    folder = page.parent / "laptop/recipe/runs/slow"
+    for rank, spent in enumerate((0.25, 0.75)):
+        step = Step(rank, 1, 4.0, compute=3.0, data=0.5, communication=spent, waiting=0.0)
+        with gzip.open(folder / f"records-{rank}-0.jsonl.gz", "wt") as file:
+            file.write(json.dumps(step.as_dict()) + "\n")
+    assert Formulas(page.parent).value('communication("recipe/slow")') == pytest.approx(100 / 8)
 
 
 @pytest.mark.parametrize("records", ["", "reproduction", "docs/reproduction"])

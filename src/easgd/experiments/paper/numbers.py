@@ -19,6 +19,7 @@ from typing import Any
 
 from easgd.errors import SettingError, unknown
 from easgd.files import read_json_lines
+from easgd.records import breakdown, read_records
 
 PAGES = [
     Path("docs/reproduction/README.md"), Path("docs/reproduction/search.md"), Path("docs/settings.md"),
@@ -136,6 +137,11 @@ class Formulas:
         """Bytes that all workers sent and received."""
         return float(self.run(run).rows[-1]["bytes"]) / 1e6
 
+    def communication(self, run: str) -> float:
+        """Per cent of its workers' time that went into exchanges, of a run whose records are kept."""
+        split = breakdown(read_records(self.run(run).folder))
+        return 100.0 * split.communication / (split.compute + split.data + split.communication)
+
     @staticmethod
     def _at(rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         row = min(rows, key=lambda row: abs(row["time"] - seconds))
@@ -178,7 +184,7 @@ def settled(times: Sequence[float], errors: Sequence[float], level: float, every
 
 
 FUNCTIONS = (
-    "best", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "settled", "sooner",
+    "best", "communication", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "settled", "sooner",
     "time_to", "worker_loss",
 )  # fmt: skip
 
