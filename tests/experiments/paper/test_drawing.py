@@ -108,6 +108,8 @@ def test_rates_are_drawn_for_as_long_as_all_of_them_were_watched(tmp_path, monke
     ends = [sorted((s.label, s.x[-1]) for s in row.panels[0].series if not s.faint) for row in drawn[0].rows]
     assert sorted(ends) == [[("η = 0.01", 1.0), ("η = 0.05", 1.0)], [("η = 0.01", 2.0)]]
     assert ",0.1," in points.read_text(), "the CSV has all of it"
+    (best,) = figure.tables
+    assert ["EAMSGD p=4 τ=10 η=0.05", 0.1] in [[row[0][0], row[5][0]] for row in best.rows], "and so has the table"
 
 
 def test_bytes_are_counted_per_parameter_and_gradient(tmp_path):

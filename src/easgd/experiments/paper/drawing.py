@@ -101,22 +101,26 @@ def _cut(panel: Panel, last: float) -> Panel:
 
 def zoomed(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), test_loss: bool = True) -> list[Path]:
     """Figures of the supplement: the last column is the test error again, near its end."""
+    return figure.write(_with_zoom(figure.model, rows or [("", by_method(figure.model.lines))], test_loss))
+
+
+def as_long(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), test_loss: bool = True) -> list[Path]:
+    """Draw the lines of each row for as long as all of them were watched; CSV and tables have the rest."""
+    cut = [(title, _cut_lines(lines)) for title, lines in rows or [("", by_method(figure.model.lines))]]
+    # The axes end where the shown part of the lines does.
+    shown = replace(figure.model, lines=[line for _, lines in cut for line in lines])
+    return figure.write(_with_zoom(shown, cut, test_loss))
+
+
+def _with_zoom(model: ReportData, rows: Sequence[tuple[str, list[Line]]], test_loss: bool) -> FigureSpec:
     names = ["train_loss", *(["test_loss"] if test_loss else []), "test_error", "test_error"]
-    rows = rows or [("", by_method(figure.model.lines))]
-    spec = curves(figure.model, "linear", rows, names)
+    spec = curves(model, "linear", rows, names)
     shown = []
     for row, (_, lines) in zip(spec.rows, rows, strict=True):
         ends = {"linear": zoom([line.mean["test_error"] for line in lines])}
         last = replace(row.panels[-1], y=Axis("test error [%], zoomed", limits=ends))
         shown.append(replace(row, panels=[*row.panels[:-1], last]))
-    return figure.write(replace(spec, rows=shown))
-
-
-def as_long(figure: PaperFigure, rows: Sequence[tuple[str, list[Line]]] = (), test_loss: bool = True) -> list[Path]:
-    """Draw the lines of each row for as long as all of them were watched; the CSV has the rest."""
-    cut = [(title, _cut_lines(lines)) for title, lines in rows or [("", by_method(figure.model.lines))]]
-    shown = [line for _, lines in cut for line in lines]
-    return zoomed(replace(figure, model=replace(figure.model, lines=shown)), cut, test_loss)
+    return replace(spec, rows=shown)
 
 
 def _cut_lines(lines: Sequence[Line]) -> list[Line]:

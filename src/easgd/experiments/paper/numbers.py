@@ -184,8 +184,8 @@ def settled(times: Sequence[float], errors: Sequence[float], level: float, every
 
 
 FUNCTIONS = (
-    "best", "communication", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "settled", "sooner",
-    "time_to", "worker_loss",
+    "best", "communication", "distance", "error", "gradients", "last", "loss", "megabytes", "seconds", "settled",
+    "sooner", "time_to", "worker_loss",
 )  # fmt: skip
 
 
