@@ -155,10 +155,11 @@ def _curves(clock: str, known: Sequence[Repeated], looks: Sequence[Look], level:
 
 
 def _bars(parallel: Sequence[Repeated], alone: Sequence[Repeated], looks: Sequence[Look], level: float) -> Panel:
-    """Return a group of bars for each rate of MSGD."""
-    count, series = len(parallel), []
+    """Return a group of bars for each rate of MSGD; what never came to the level leaves no gap in it."""
+    there = [pair for pair in zip(parallel, looks, strict=True) if math.isfinite(pair[0].time_to(level))]
+    count, series = len(there), []
     width = 0.84 / max(count, 1)
-    for number, (one, look) in enumerate(zip(parallel, looks, strict=True)):
+    for number, (one, look) in enumerate(there):
         cells = [sooner(one, other, level) for other in alone]
         places = [place + (number - (count - 1) / 2) * width for place in range(len(alone))]
         heights = [math.nan if value is None else float(value) for value, _ in cells]
