@@ -1,9 +1,11 @@
 """Lines of a run's records that are none: torn, nested, or of the wrong types."""
 
+import gzip
 import math
 
 import pytest
 
+from easgd.errors import SettingError
 from easgd.launch.event_log import loss_summary
 from easgd.records import Event, logged, parse, read_records
 from easgd.worker.recorder import Recorder
@@ -41,3 +43,16 @@ def test_what_is_logged_after_the_last_step_is_recorded(tmp_path):
     assert (late.event, logged(late)) == ("log", {"own": 0.25, "center": 0.125})
     assert "center 0.1250" in loss_summary(tmp_path)[-1]
     assert logged(Event("log", 0.0, 1, "[1]")) == logged(Event("leave", 0.0, 1)) == {}
+
+
+def test_packed_records_are_read_and_damaged_ones_named(tmp_path):
+    lines = "".join(STEP.replace('"clock":2', f'"clock":{k}') + "\n" for k in range(500)).encode()
+    path, packed = tmp_path / "records-1-0.jsonl.gz", gzip.compress(lines)
+    path.write_bytes(packed)
+    assert [step.clock for step in read_records(tmp_path)] == [*range(500)]
+    middle = len(packed) // 2
+    flipped = packed[:middle] + bytes([packed[middle] ^ 255]) + packed[middle + 1 :]
+    for damaged in (packed[:middle], flipped, b"no gzip"):
+        path.write_bytes(damaged)
+        with pytest.raises(SettingError, match=rf"{path.name}: the packed records are damaged .*; copy the file again"):
+            list(read_records(tmp_path))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
+
+from easgd.errors import SettingError
 
 
 @dataclass(slots=True)
@@ -104,8 +107,20 @@ def parse(line: bytes | str) -> Record | None:
 def read_records(out: Path) -> Iterator[Record]:
     """Yield the records of a run, file by file: `records-*.jsonl` in its folder, packed where the run was archived."""
     for path in sorted([*out.glob("records-*.jsonl"), *out.glob("records-*.jsonl.gz")]):
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            yield from filter(None, map(parse, file))
+        yield from filter(None, map(parse, _packed(path) if path.suffix == ".gz" else _plain(path)))
+
+
+def _plain(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        yield from file
+
+
+def _packed(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) as file:
+            yield from file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise SettingError(f"{path}: the packed records are damaged ({error}); copy the file again") from error
 
 
 @dataclass(frozen=True)
