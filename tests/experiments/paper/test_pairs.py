@@ -11,6 +11,7 @@ from easgd.cli import main
 from easgd.experiments.paper import pairs
 from easgd.experiments.paper.repeated import Repeated, repeated
 from easgd.report.data import build
+from easgd.report.style import Look
 from measured_runs import write_run
 
 FAST = (0.9, 0.3, 0.2, 0.2, 0.3, 0.2, 0.2, 0.2, 0.2)
@@ -81,6 +82,14 @@ def test_the_figure_is_drawn_at_the_level_that_tells_most(known):
     # Another side may have a say: this rate of MSGD is never below 50 %.
     assert pairs.telling([0.5, 0.2], parallel, alone) == 0.2
     assert pairs.telling([0.5, 0.2], parallel, alone, [known["MSGD, η = 0.001"]]) == 0.5
+
+
+def test_bars_leave_no_gap_for_a_run_that_was_never_there(known):
+    """Two runs, of which one is at 20 %: one bar in the middle of each rate's place."""
+    one, other = known["EAMSGD p = 4, η = 0.1"], known["MSGD, η = 0.001"]
+    look = Look("C0", ())
+    (bars,) = pairs._bars([other, one], [known["MSGD, η = 0.05"]], [look, look], 0.2).series
+    assert (bars.label, list(bars.x)) == (one.name, [0.0])
 
 
 def test_a_level_that_was_met_once_is_said(known):

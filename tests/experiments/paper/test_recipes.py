@@ -70,6 +70,19 @@ def test_laptop_takes_one_rate_of_the_papers_and_the_papers_network():
         assert (config.data, config.network, config.batch) == ("cifar10", "cifar", 128)
 
 
+def test_on_a_laptop_rates_and_workers_are_watched_for_one_time():
+    """Where they are compared: η for each method of the supplement's figure, p for EASGD in figure 3."""
+    for method, seconds in (("easgd", 30), ("eamsgd", 24)):
+        found = [c for c in configs("eta", "laptop") if c.method == method]
+        assert {c.lr for c in found} == set(CIFAR["paper"][method])
+        assert {c.seconds for c in found} == {seconds}
+    assert {(c.workers, c.seconds) for c in configs("fig3", "laptop") if c.method == "easgd"} == {
+        (4, 30),
+        (8, 30),
+        (16, 30),
+    }
+
+
 def test_smoke_takes_the_rates_of_digits():
     for config in configs("fig2", "smoke"):
         assert config.lr == Config(method=config.method, data="digits", steps=1).resolved().lr
